@@ -15,8 +15,9 @@ import (
 )
 
 func newACP() *cobra.Command {
-	var path string
-	return described("acp", flags{"inspect": &path}, noArguments, func(cmd *cobra.Command, _ []string) error {
+	var x struct{ Inspect string }
+	return described("acp", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
+		path := x.Inspect
 		if path == "" {
 			return usagef("acp what? name a trace of the Agent Client Protocol with --inspect")
 		}

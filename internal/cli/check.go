@@ -23,20 +23,19 @@ import (
 )
 
 func newCheck() *cobra.Command {
-	var rules, asJSON bool
-	to := flags{"rules": &rules, "json": &asJSON}
-	return described("store check", to, nil, func(cmd *cobra.Command, args []string) error {
-		if rules && len(args) > 0 {
+	var x struct{ Rules, JSON bool }
+	return described("store check", &x, nil, func(cmd *cobra.Command, args []string) error {
+		if x.Rules && len(args) > 0 {
 			return usagef("--rules lists the rules and checks nothing; leave %q out, or the flag", args[0])
 		}
-		if rules {
+		if x.Rules {
 			return printRules(cmd.OutOrStdout())
 		}
 		idleTimeout, err := idleTimeout(cmd)
 		if err != nil {
 			return err
 		}
-		c := checker{cmd: cmd, idleTimeout: idleTimeout, asJSON: asJSON,
+		c := checker{cmd: cmd, idleTimeout: idleTimeout, asJSON: x.JSON,
 			Violations: []violation{}, Notices: []notice{}}
 		if len(args) == 0 {
 			address, path, err := place(cmd)
@@ -60,7 +59,7 @@ func newCheck() *cobra.Command {
 		if len(c.Notices) > 0 {
 			summary += ", " + counted(len(c.Notices), "notice")
 		}
-		err = answer(cmd, asJSON, c, "%s\n", summary)
+		err = answer(cmd, x.JSON, c, "%s\n", summary)
 		if err == nil && len(c.Violations) > 0 {
 			err = errFinding
 		}

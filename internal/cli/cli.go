@@ -185,7 +185,7 @@ func newRoot(version string) *cobra.Command {
 	})
 	root.Version, root.SilenceUsage, root.SilenceErrors, root.SuggestionsMinimumDistance = version, true, true, 2
 	root.SetFlagErrorFunc(flagError)
-	flags{"store": new(string), "remote": new(string)}.of("(store)", root.PersistentFlags())
+	addFlags(root.PersistentFlags(), "(store)", nil)
 	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string,
 		cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
@@ -208,11 +208,6 @@ func newRoot(version string) *cobra.Command {
 			cmd.GroupID = group.title
 		}
 		root.AddCommand(group.commands...)
-	}
-	for _, cmd := range root.Commands() {
-		for flag, values := range completions {
-			_ = cmd.RegisterFlagCompletionFunc(flag, values) // an error is that it has no such flag
-		}
 	}
 	root.AddCommand(newMan(version), newVersion(version))
 	root.AddCommand(described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
@@ -329,9 +324,9 @@ func Version(linked string) string {
 }
 
 func newVersion(version string) *cobra.Command {
-	var asJSON bool
-	return described("version", flags{"json": &asJSON}, noArguments, func(cmd *cobra.Command, _ []string) error {
-		if asJSON {
+	var x struct{ JSON bool }
+	return described("version", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
+		if x.JSON {
 			return writeJSON(cmd, map[string]string{"version": version, "go": runtime.Version(), "os": runtime.GOOS,
 				"arch": runtime.GOARCH})
 		}

@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/replay"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -27,6 +29,17 @@ var completions = map[string]cobra.CompletionFunc{
 	"model":   completeValues(func(s *document.Item) []string { return []string{session.Deref(s.Model).ModelID} }),
 	"project": completeValues(func(s *document.Item) []string { return []string{s.WorkspaceRoot} }),
 	"tag":     completeValues(tagsOf), "untag": completeValues(tagsOf), "turn": completeTurns,
+	"by": oneOf(store.StatsKeys()), "sort": oneOf(store.SessionSorts()), "status": oneOf(document.Statuses()),
+	"format": func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return oneOf(map[string][]string{
+			"diff": diffFormats, "export": formats.Names((*formats.Format).Written),
+			"import": formats.Names((*formats.Format).Reads), "replay": replay.Names(),
+		}[cmd.Name()])(cmd, args, typed)
+	},
+}
+
+func oneOf(values []string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 }
 
 func tagsOf(s *document.Item) (tags []string) {

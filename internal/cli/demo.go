@@ -28,19 +28,19 @@ import (
 )
 
 func newDemo(version string) *cobra.Command {
-	var otlp string
-	return described("demo", flags{"otlp-endpoint": &otlp}, noArguments, func(cmd *cobra.Command, _ []string) error {
+	var x struct{ OTLPEndpoint string }
+	return described("demo", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
 		path, err := ownStore(cmd)
 		if err != nil {
 			return err
 		}
-		if otlp != "" {
-			if err := answers(cmd.Context(), otlp); err != nil {
+		if x.OTLPEndpoint != "" {
+			if err := answers(cmd.Context(), x.OTLPEndpoint); err != nil {
 				return err
 			}
 		}
 		begin := time.Now()
-		o := collector.Options{Version: version, Store: path, OTLPEndpoint: otlp}
+		o := collector.Options{Version: version, Store: path, OTLPEndpoint: x.OTLPEndpoint}
 		named := cmd.Flags().Changed("store")
 		if !named && locked(cmd.Context(), path) {
 			named, o.Store = true, filepath.Join(filepath.Dir(path), "demo.db")
@@ -61,7 +61,7 @@ func newDemo(version string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return showDemo(cmd, o.Store, option, result, otlp, time.Since(begin))
+		return showDemo(cmd, o.Store, option, result, x.OTLPEndpoint, time.Since(begin))
 	})
 }
 

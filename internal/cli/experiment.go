@@ -27,26 +27,26 @@ import (
 
 // expected are what a data set expects of its cases: one of the store, or a file that dataset export wrote.
 func (g *gating) expected(ctx context.Context, r document.Reader) (map[string]string, error) {
-	if g.set == "" {
+	if g.Dataset == "" {
 		return nil, nil
 	}
 	var cases []gate.Case
-	if f, err := os.Open(g.set); err == nil {
+	if f, err := os.Open(g.Dataset); err == nil {
 		defer f.Close()
 		if cases, err = readCases(f); err != nil {
-			return nil, usagef("--dataset %s: %w", g.set, err)
+			return nil, usagef("--dataset %s: %w", g.Dataset, err)
 		}
 	} else {
 		sets, err := gate.Datasets(ctx, r)
 		if err == nil {
-			cases, err = gate.Cases(ctx, r, g.set, sets[g.set])
+			cases, err = gate.Cases(ctx, r, g.Dataset, sets[g.Dataset])
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if len(cases) == 0 {
-		return nil, usagef("there is no data set %q, and no file of that name; agenttrace dataset ls lists them", g.set)
+		return nil, usagef("there is no data set %q, and no file of that name; agenttrace dataset ls lists them", g.Dataset)
 	}
 	all := map[string]string{}
 	for _, c := range cases {
@@ -95,16 +95,15 @@ func datasets(ctx context.Context, r document.Reader, names ...string) (map[stri
 // newCase is what the command line says of cases that are added to a data set.
 type newCase struct {
 	filters
-	of, expected string
-	turn         int
-	answers      bool
+	Case, Expected string
+	Turn           int
+	Answers        bool
 }
 
 // newDatasetAdd is dataset create or dataset add, which differ in whether the set may be there.
 func newDatasetAdd(name string) *cobra.Command {
 	var x newCase
-	cmd := described("dataset "+name, flags{"turn": &x.turn, "case": &x.of, "expected": &x.expected,
-		"answers": &x.answers}, nil, func(cmd *cobra.Command, args []string) error {
+	return described("dataset "+name, &x, nil, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usagef("dataset %s needs the name of the set, and sessions or filters", name)
 		}
@@ -114,9 +113,7 @@ func newDatasetAdd(name string) *cobra.Command {
 			return usagef("the name of the data set is empty; give one")
 		case selects == (len(args) > 1):
 			return usagef("name sessions after the set, or add filters; one of them")
-		case x.expected != "" && x.answers:
-			return usagef("--expected and --answers exclude each other; use one of them")
-		case (x.turn != 0 || x.of != "") && (selects || len(args) > 2):
+		case (x.Turn != 0 || x.Case != "") && (selects || len(args) > 2):
 			return usagef("--turn and --case are for one session; name it")
 		}
 		if err := x.read(cmd); err != nil {
@@ -153,8 +150,6 @@ func newDatasetAdd(name string) *cobra.Command {
 			return note(cmd, "%s added to data set %s\n", counted(len(ids), "case"), document.Line(args[0]))
 		})
 	})
-	addFilters(cmd, &x.filters)
-	return cmd
 }
 
 // add makes a session, or a turn of it, a case of a data set. With answers, the last answer is what is expected.
@@ -164,20 +159,20 @@ func (x *newCase) add(ctx context.Context, s store.Service, set, id string) erro
 		return err
 	}
 	last := doc.LastTurn()
-	if x.turn != 0 {
-		if last = doc.Turn(x.turn); last == nil {
-			return doc.NoTurn(x.turn)
+	if x.Turn != 0 {
+		if last = doc.Turn(x.Turn); last == nil {
+			return doc.NoTurn(x.Turn)
 		}
 	}
-	expected := x.expected
-	if x.answers && (last == nil || last.AnswerText() == "") {
+	expected := x.Expected
+	if x.Answers && (last == nil || last.AnswerText() == "") {
 		return usagef("session %s has no answer to be expected; give one with --expected", id)
-	} else if x.answers {
+	} else if x.Answers {
 		expected = last.AnswerText()
 	}
-	n := store.Annotation{Kind: store.AnnotationTag, Name: gate.TagDataset + set, Label: x.of, Comment: expected,
+	n := store.Annotation{Kind: store.AnnotationTag, Name: gate.TagDataset + set, Label: x.Case, Comment: expected,
 		Author: author()}
-	if n.MessageID, _, err = web.AnnotationTarget(ctx, s, id, x.turn, ""); err == nil {
+	if n.MessageID, _, err = web.AnnotationTarget(ctx, s, id, x.Turn, ""); err == nil {
 		_, err = web.AddAnnotation(ctx, s, id, n)
 	}
 	return err
@@ -231,8 +226,8 @@ func newDatasetList() *cobra.Command {
 		Name  string      `json:"name"`
 		Cases []gate.Case `json:"cases"`
 	}
-	var asJSON bool
-	return described("dataset ls", flags{"json": &asJSON}, between(0, 1, "the name of a set, or nothing"),
+	var x struct{ JSON bool }
+	return described("dataset ls", &x, between(0, 1, "the name of a set, or nothing"),
 		func(cmd *cobra.Command, args []string) error {
 			return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 				sets, err := datasets(ctx, r, args...)
@@ -252,7 +247,7 @@ func newDatasetList() *cobra.Command {
 					all = append(all, set{name, cases})
 				}
 				switch {
-				case asJSON:
+				case x.JSON:
 					return writeJSON(cmd, all)
 				case len(all) == 0:
 					return note(cmd, "no data sets in %s; agenttrace dataset create makes one\n", r.Name())
@@ -280,9 +275,11 @@ func newDatasetList() *cobra.Command {
 }
 
 func newDatasetExport() *cobra.Command {
-	var out output
-	var format string
-	return described("dataset export", flags{"format": &format, "output": &out.path, "force": &out.force},
+	var x struct {
+		output
+		Format string
+	}
+	return described("dataset export", &x,
 		exactly(1, "the name of a data set"), func(cmd *cobra.Command, args []string) error {
 			return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 				sets, err := datasets(ctx, r, args[0])
@@ -290,27 +287,27 @@ func newDatasetExport() *cobra.Command {
 					return err
 				}
 				ids := sets[args[0]]
-				if format != "cases" {
+				if x.Format != "cases" {
 					slices.Reverse(ids) // as they are in the file of cases
-					return exportTo(cmd, r, ids, format, out.path, out.force)
+					return exportTo(cmd, r, ids, x.Format, x.output)
 				}
 				cases, err := gate.Cases(ctx, r, args[0], ids)
 				if err != nil {
 					return err
 				}
-				out.source = r.Name()
-				return out.write(cmd, out.path, true, func(w io.Writer) error { return document.EncodeJSON(w, "", cases...) })
+				x.source = r.Name()
+				return x.write(cmd, x.Output, true, func(w io.Writer) error { return document.EncodeJSON(w, "", cases...) })
 			})
 		})
 }
 
 // exportTo exports sessions as export does with filters: without secrets.
-func exportTo(cmd *cobra.Command, r document.Reader, ids []string, format, path string, force bool) error {
-	names := formats.Names((*formats.Format).Written)
-	e := exporter{cmd: cmd, reader: r, ids: ids, format: formats.Named(format, (*formats.Format).Written), all: true,
-		selects: true, out: output{path: path, force: force, source: r.Name()}}
+func exportTo(cmd *cobra.Command, r document.Reader, ids []string, format string, to output) error {
+	to.source = r.Name()
+	e := exporter{cmd: cmd, reader: r, ids: ids, format: formats.Named(format, (*formats.Format).Written), All: true,
+		selects: true, output: to}
 	if e.format == nil {
-		return usagef("unknown format %q: use cases, %s", format, either(names))
+		return usagef("unknown format %q: use cases, %s", format, either(formats.Names((*formats.Format).Written)))
 	}
 	if err := e.check(len(ids) > 1); err != nil {
 		return err
@@ -320,7 +317,7 @@ func exportTo(cmd *cobra.Command, r document.Reader, ids []string, format, path 
 
 func newExperiment() *cobra.Command {
 	var g gating
-	cmd := described("experiment", flags{"gate": &g.file, "dataset": &g.set, "json": &g.asJSON}, nil,
+	return described("experiment", &g, nil,
 		func(cmd *cobra.Command, names []string) error {
 			g.cmd = cmd
 			if err := g.readGate(); err != nil {
@@ -347,7 +344,7 @@ func newExperiment() *cobra.Command {
 				switch {
 				case err != nil:
 					return err
-				case g.asJSON:
+				case g.JSON:
 					return writeJSON(cmd, all)
 				case len(all) == 0:
 					return note(cmd, "no experiments in %s; agenttrace run --experiment NAME makes one\n", r.Name())
@@ -359,40 +356,39 @@ func newExperiment() *cobra.Command {
 				return err
 			})
 		})
-	pricesFlag(cmd)
-	return cmd
 }
 
 func newBlame() *cobra.Command {
-	var g gating
-	var of string
-	var good, bad []string
-	cmd := described("blame", flags{"experiment": &g.experiment, "case": &of, "gate": &g.file, "good": &good, "bad": &bad,
-		"json": &g.asJSON}, noArguments, func(cmd *cobra.Command, _ []string) error {
+	var g struct {
+		gating
+		Case      string
+		Good, Bad []string
+	}
+	return described("blame", &g, noArguments, func(cmd *cobra.Command, _ []string) error {
 		g.cmd = cmd
-		if (len(good) == 0) != (len(bad) == 0) {
+		if (len(g.Good) == 0) != (len(g.Bad) == 0) {
 			return usagef("--good and --bad belong together; give both, or leave it to the status of sessions")
 		}
 		if err := g.readGate(); err != nil {
 			return err
 		}
 		return g.reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-			runs, err := g.gate.Runs(ctx, r, g.query(), g.status, nil, document.Present(g.experiment)...)
-			if err == nil && len(runs) == 0 && g.experiment != "" {
-				err = g.none(r, g.experiment)
+			runs, err := g.gate.Runs(ctx, r, g.query(), g.Status, nil, document.Present(g.Experiment)...)
+			if err == nil && len(runs) == 0 && g.Experiment != "" {
+				err = g.none(r, g.Experiment)
 			}
 			if err != nil {
 				return err
 			}
 			cases := map[string][2][]*gate.Run{} // good ones and bad ones
 			for _, run := range runs {
-				if of != "" && run.Case != of {
+				if g.Case != "" && run.Case != g.Case {
 					continue
 				}
 				isGood := run.Passed && (len(g.gate.Assertions) > 0 || run.Figures["errors"] == 0)
 				isBad := !isGood
-				if len(good) > 0 {
-					isGood, isBad = run.HasTag(good...), run.HasTag(bad...)
+				if len(g.Good) > 0 {
+					isGood, isBad = run.HasTag(g.Good...), run.HasTag(g.Bad...)
 				}
 				both := cases[run.Case]
 				if isGood {
@@ -412,12 +408,12 @@ func newBlame() *cobra.Command {
 				}
 			}
 			switch {
-			case g.asJSON:
+			case g.JSON:
 				return writeJSON(cmd, found)
 			case len(runs) == 0:
 				return g.reportNone(cmd, r, g.query())
 			case len(cases) == 0:
-				return note(cmd, "no session is a run of the case %q\n", of)
+				return note(cmd, "no session is a run of the case %q\n", g.Case)
 			}
 			if err := printCulprits(cmd.OutOrStdout(), found); err != nil {
 				return err
@@ -425,8 +421,6 @@ func newBlame() *cobra.Command {
 			return note(cmd, "%s", wanting)
 		})
 	})
-	addFilters(cmd, &g.filters)
-	return cmd
 }
 
 // printCulprits prints a paragraph for each.

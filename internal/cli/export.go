@@ -28,45 +28,40 @@ import (
 
 func newExport() *cobra.Command {
 	var e exporter
-	var format string
-	names := formats.Names((*formats.Format).Written)
-	cmd := described("export", flags{
-		"all": &e.all, "format": &format, "output": &e.out.path, "bundle": &e.bundle, "explain": &e.explain,
-		"full": &e.full, "redact": &e.redact, "force": &e.out.force,
-	}, func(cmd *cobra.Command, args []string) error {
-		e.selects = e.filters.given(cmd)
+	return described("export", &e, func(cmd *cobra.Command, args []string) error {
+		e.selects = e.given(cmd)
 		switch {
-		case e.all && len(args) > 0:
+		case e.All && len(args) > 0:
 			return exactly(0, "no session with --all")(cmd, args)
 		case e.selects && len(args) > 0:
 			return usagef("filters and sessions exclude each other; use one of them")
-		case len(args) == 0 && !e.selects && !e.all:
+		case len(args) == 0 && !e.selects && !e.All:
 			return exactly(1, "a session, --all or a filter")(cmd, args)
 		}
 		return nil
 	}, func(cmd *cobra.Command, args []string) error {
-		if e.format = formats.Named(format, (*formats.Format).Written); e.format == nil {
-			return usagef("unknown format %q: use %s", format, either(names))
+		if e.format = formats.Named(e.Format, (*formats.Format).Written); e.format == nil {
+			return usagef("unknown format %q: use %s", e.Format, either(formats.Names((*formats.Format).Written)))
 		}
-		if err := e.filters.read(cmd); err != nil {
+		if err := e.read(cmd); err != nil {
 			return err
 		}
-		e.cmd, e.all = cmd, e.all || e.selects
-		if err := e.check(e.all || len(args) > 1); err != nil {
+		e.cmd, e.All = cmd, e.All || e.selects
+		if err := e.check(e.All || len(args) > 1); err != nil {
 			return err
 		}
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) (err error) {
-			e.reader, e.out.source = r, r.Name()
+			e.reader, e.source = r, r.Name()
 			switch {
 			case e.selects:
 				e.ids, err = e.filters.ids(ctx, r)
-			case e.all:
+			case e.All:
 				e.ids, err = r.SelectIDs(ctx, store.SessionFilter{}, "")
 			default:
 				e.ids, err = resolveAll(ctx, r, args)
 			}
 			if err == nil && len(e.ids) == 0 && e.selects {
-				return e.filters.reportNone(cmd, r, everySession)
+				return e.reportNone(cmd, r, everySession)
 			}
 			if err == nil {
 				err = e.run()
@@ -74,25 +69,23 @@ func newExport() *cobra.Command {
 			return err
 		})
 	})
-	addFilters(cmd, &e.filters)
-	complete(cmd, "format", names)
-	return cmd
 }
 
 // exporter is one run of export.
 type exporter struct {
-	cmd                *cobra.Command
-	reader             store.Reader
-	ids                []string
-	out                output
-	format             *formats.Format
-	bundle             string
-	all, explain, full bool
+	output
+	Format, Bundle             string
+	All, Explain, Full, Redact bool
 	// filters select the sessions if selects is set. redactor takes secrets out of them, nil if they are written as
 	// they are stored.
-	filters         filters
-	selects, redact bool
-	redactor        *redact.Redactor
+	filters
+	selects  bool
+	redactor *redact.Redactor
+
+	cmd    *cobra.Command
+	reader store.Reader
+	ids    []string
+	format *formats.Format
 	// perSession reports that the output is a directory.
 	perSession bool
 	// written counts the sessions that were exported, left those that were not. first is
@@ -107,45 +100,43 @@ type exporter struct {
 // secrets are to be taken out.
 func (e *exporter) check(several bool) (err error) {
 	f, output := e.format, e.cmd.Flags().Changed("output")
-	if (e.full || e.bundle != "") && !f.Text {
+	if (e.Full || e.Bundle != "") && !f.Text {
 		flag := "full"
-		if !e.full {
+		if !e.Full {
 			flag = "bundle"
 		}
 		return usagef("--%s is for transcripts, which %s is not; use it with --format %s", flag, f.Name,
 			either(formats.Names(func(f *formats.Format) bool { return f.Text })))
 	}
 	if !e.cmd.Flags().Changed("redact") {
-		e.redact = e.selects
+		e.Redact = e.selects
 	}
-	e.redact = e.redact && !e.explain
+	e.Redact = e.Redact && !e.Explain
 	switch {
-	case e.bundle != "" && output:
-		return usagef("--bundle and --output exclude each other; use one of them")
-	case e.explain && (e.bundle != "" || output):
+	case e.Explain && (e.Bundle != "" || output):
 		return usagef("--explain writes nothing; leave out --output and --bundle")
-	case e.bundle != "" && e.redact:
+	case e.Bundle != "" && e.Redact:
 		return usagef("--bundle has the outputs of tools as they are; leave out --redact, or add --redact=false")
-	case e.explain || e.bundle != "":
+	case e.Explain || e.Bundle != "":
 	case e.toStream():
 		err = e.checkStream(several)
 	default:
 		err = e.checkFile(several)
 	}
-	if err == nil && e.redact {
+	if err == nil && e.Redact {
 		e.redactor, err = redact.New(redact.Config{})
 	}
 	return err
 }
 
 func (e *exporter) checkFile(several bool) error {
-	info, err := os.Stat(e.out.path)
+	info, err := os.Stat(e.Output)
 	isDir := err == nil && info.IsDir()
-	e.perSession = !e.format.InFile() || isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) ||
+	e.perSession = !e.format.InFile() || isDir || os.IsPathSeparator(e.Output[len(e.Output)-1]) ||
 		several && !e.format.Many
 	if e.perSession && err == nil && !isDir {
 		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another",
-			e.format.Name, e.out.path)
+			e.format.Name, e.Output)
 	}
 	return nil
 }
@@ -171,8 +162,8 @@ func (e *exporter) checkStream(several bool) error {
 
 // toStream reports that the output is standard output or a descriptor that is open.
 func (e *exporter) toStream() bool {
-	_, open := descriptor(e.out.path)
-	return e.out.path == "" || e.out.path == "-" || open
+	_, open := descriptor(e.Output)
+	return e.Output == "" || e.Output == "-" || open
 }
 
 func (e *exporter) run() error {
@@ -197,8 +188,8 @@ func (e *exporter) run() error {
 func (e *exporter) each(fn func(*formats.Source) error) error {
 	ctx := e.cmd.Context()
 	for _, id := range e.ids {
-		s, err := e.format.Load(ctx, e.reader, id, formats.LoadOptions{Full: e.full, Explain: e.explain})
-		if errors.Is(err, store.ErrNotFound) && e.all {
+		s, err := e.format.Load(ctx, e.reader, id, formats.LoadOptions{Full: e.Full, Explain: e.Explain})
+		if errors.Is(err, store.ErrNotFound) && e.All {
 			continue // deleted meanwhile
 		}
 		if err != nil {
@@ -271,20 +262,20 @@ func whole(w io.Writer, stream func(io.Writer) func(*formats.Source) error) func
 
 func (e *exporter) write() error {
 	switch {
-	case e.explain:
+	case e.Explain:
 		return e.explainAll()
-	case e.bundle != "":
+	case e.Bundle != "":
 		return e.writeBundle()
 	case e.perSession:
 		return e.writeDir()
 	case e.format.Store != nil:
 		return e.writeStore()
-	case !e.toStream() && e.format.WritesTo(e.out.path):
+	case !e.toStream() && e.format.WritesTo(e.Output):
 		return e.each(func(s *formats.Source) error {
-			return e.out.place(e.out.path, true, func(path string) error { return e.format.File(path, s) })
+			return e.place(e.Output, true, func(path string) error { return e.format.File(path, s) })
 		})
 	}
-	return e.out.write(e.cmd, e.out.path, e.format.JSON, func(w io.Writer) error {
+	return e.output.write(e.cmd, e.Output, e.format.JSON, func(w io.Writer) error {
 		if len(e.ids) == 1 {
 			return e.each(e.format.Stream(w))
 		}
@@ -293,7 +284,7 @@ func (e *exporter) write() error {
 }
 
 func (e *exporter) writeStore() error {
-	if e.all {
+	if e.All {
 		slices.Reverse(e.ids) // what was stored last is found first
 	}
 	// The store reports what it cannot hold after it has taken the session.
@@ -316,7 +307,7 @@ func (e *exporter) writeStore() error {
 			yield(nil, err)
 		}
 	}
-	return e.out.place(e.out.path, true, func(path string) error {
+	return e.place(e.Output, true, func(path string) error {
 		return e.some(e.format.Store(e.cmd.Context(), path, sessions, left))
 	})
 }
@@ -342,25 +333,25 @@ func (e *exporter) explainAll() error {
 
 // writeDir writes a file per session, or what layout the format has.
 func (e *exporter) writeDir() error {
-	if err := makeDirectory(e.out.path); err != nil {
+	if err := makeDirectory(e.Output); err != nil {
 		return err
 	}
 	ctx := e.cmd.Context()
 	return e.each(func(s *formats.Source) error {
 		if e.format.Dir != nil {
-			err := e.format.Dir(e.out.path, s, e.out.force)
+			err := e.format.Dir(e.Output, s, e.Force)
 			if errors.Is(err, fs.ErrExist) {
 				return usagef("%w; choose another directory or add --force", err)
 			}
-			return unwritten(e.out.path, err)
+			return unwritten(e.Output, err)
 		}
-		path := filepath.Join(e.out.path, codec.FileName(s.Transcript.Session.ID)+e.format.Ext)
+		path := filepath.Join(e.Output, codec.FileName(s.Transcript.Session.ID)+e.format.Ext)
 		if e.format.WritesTo(path) {
-			return e.out.place(path, true, func(temporary string) error {
+			return e.place(path, true, func(temporary string) error {
 				return e.format.WriteFile(ctx, temporary, s)
 			})
 		}
-		return e.out.file(path, e.format.JSON, func(w io.Writer) error { return e.format.Stream(w)(s) })
+		return e.file(path, e.format.JSON, func(w io.Writer) error { return e.format.Stream(w)(s) })
 	})
 }
 
@@ -373,7 +364,7 @@ const maxSideFile = 256 << 20
 
 func (e *exporter) writeBundle() error {
 	var missing []string
-	err := e.out.write(e.cmd, e.bundle, e.format.JSON, func(w io.Writer) error {
+	err := e.output.write(e.cmd, e.Bundle, e.format.JSON, func(w io.Writer) error {
 		z := zip.NewWriter(w)
 		packed := make(map[string]string) // by SHA-256, the name in the zip
 		err := e.each(func(s *formats.Source) error {

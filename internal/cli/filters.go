@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,61 +21,47 @@ import (
 // filters are the flags by which commands select sessions: the same ones everywhere.
 type filters struct {
 	store.SessionFilter
-	status        string
-	scores        []string
-	since, until  string
-	sort, project string
+	Status, Since, Until, Sort string
+	Tag, Score                 []string
 }
 
-func (x *filters) flags() flags {
-	return flags{
-		"project": &x.project, "agent": &x.Agent, "model": &x.Model, "provider": &x.Provider, "status": &x.status,
-		"user": &x.User, "tag": &x.Tags, "score": &x.scores, "tool": &x.Tool, "text": &x.Text, "errors": &x.Errors,
-		"loops": &x.Loops, "denials": &x.Denials, "since": &x.since, "until": &x.until,
-	}
-}
-
-// addFilters adds the flags, except for --since of a command that has one of its own.
-func addFilters(cmd *cobra.Command, x *filters) {
-	x.flags().of("(filters)", cmd.Flags())
-	complete(cmd, "status", document.Statuses())
-}
-
-func complete(cmd *cobra.Command, flag string, values []string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-}
+// filterFlags are the flags that select sessions.
+var filterFlags = sync.OnceValue(func() *pflag.FlagSet {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	addFlags(f, "(filters)", new(filters))
+	return f
+})
 
 func (x *filters) read(cmd *cobra.Command) (err error) {
-	if x.status != "" && !slices.Contains(document.Statuses(), x.status) {
-		return usagef("--status %q is unknown; use %s", x.status, either(document.Statuses()))
+	if x.Status != "" && !slices.Contains(document.Statuses(), x.Status) {
+		return usagef("--status %q is unknown; use %s", x.Status, either(document.Statuses()))
 	}
-	if _, ok := store.ParseSessionSort(x.sort); !ok {
-		return usagef("--sort %q is unknown; use %s", x.sort, either(store.SessionSorts()))
+	if _, ok := store.ParseSessionSort(x.Sort); !ok {
+		return usagef("--sort %q is unknown; use %s", x.Sort, either(store.SessionSorts()))
 	}
-	x.Scores = nil
-	for _, text := range x.scores {
+	x.Tags, x.Scores = x.Tag, nil
+	for _, text := range x.Score {
 		score, err := store.ParseScoreFilter(text)
 		if err != nil {
 			return usagef("--score %w", err)
 		}
 		x.Scores = append(x.Scores, score)
 	}
-	if x.Project = x.project; x.project == "." || strings.HasPrefix(x.project, "./") ||
-		strings.HasPrefix(x.project, "../") || x.project == ".." {
-		if x.Project, err = filepath.Abs(x.project); err != nil {
+	if first, _, _ := strings.Cut(x.Project, "/"); first == "." || first == ".." {
+		if x.Project, err = filepath.Abs(x.Project); err != nil {
 			return err
 		}
 	}
-	if x.Since, err = parseTime("since", x.since); err != nil {
+	if x.SessionFilter.Since, err = parseTime("since", x.Since); err != nil {
 		return err
 	}
-	if x.Until, err = parseTime("until", x.until); err != nil {
+	if x.SessionFilter.Until, err = parseTime("until", x.Until); err != nil {
 		return err
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		// An empty one, such as of a variable that is not set, would select every session: rm would delete them all.
-		switch _, filter := x.flags()[f.Name]; {
-		case !filter || err != nil:
+		switch {
+		case filterFlags().Lookup(f.Name) == nil || err != nil:
 		case f.Value.String() == "", f.Name == "tag" && slices.Contains(x.Tags, ""):
 			err = usagef("--%s is empty; give one, or leave it out", f.Name)
 		case f.Value.Type() == "bool" && f.Value.String() == "false":
@@ -107,25 +94,21 @@ func parseTime(flag, text string) (time.Time, error) {
 	return at, nil
 }
 
-func (x *filters) given(cmd *cobra.Command) bool {
-	for name := range x.flags() {
-		if cmd.Flags().Changed(name) {
-			return true
-		}
-	}
-	return false
+func (x *filters) given(cmd *cobra.Command) (given bool) {
+	cmd.Flags().Visit(func(f *pflag.Flag) { given = given || filterFlags().Lookup(f.Name) != nil })
+	return given
 }
 
-func (x *filters) any() bool { return x.status != "" || len(x.Set()) > 0 }
+func (x *filters) any() bool { return x.Status != "" || len(x.Set()) > 0 }
 
 func (x *filters) query() store.SessionQuery {
-	sort, _ := store.ParseSessionSort(x.sort)
+	sort, _ := store.ParseSessionSort(x.Sort)
 	return store.SessionQuery{SessionFilter: x.SessionFilter, Sort: sort}
 }
 
 // ids are the ids of the sessions that match, archived ones and children included.
 func (x *filters) ids(ctx context.Context, r document.Reader) ([]string, error) {
-	return r.SelectIDs(ctx, x.SessionFilter, x.status)
+	return r.SelectIDs(ctx, x.SessionFilter, x.Status)
 }
 
 // within are the ids of the sessions that match the filters besides --agent, nil if there is no such filter.
@@ -155,7 +138,7 @@ func (x *filters) families(ctx context.Context, r document.Reader, sessions []se
 // reportNone states that no session matches, and which filter excludes them: without which of them how many would.
 func (x *filters) reportNone(cmd *cobra.Command, r document.Reader, q store.SessionQuery) error {
 	q.SessionFilter = x.SessionFilter
-	all, others, err := r.Exclusions(cmd.Context(), q, x.status)
+	all, others, err := r.Exclusions(cmd.Context(), q, x.Status)
 	if err != nil {
 		return err
 	}

@@ -27,22 +27,19 @@ const gateFile = "agenttrace.gate.yaml"
 // gating is one run of gate.
 type gating struct {
 	filters
-	cmd                                    *cobra.Command
-	file, experiment, baseline, green, set string
-	sessions, outputs                      []string
-	schema, strict, asJSON                 bool
+	Gate, Experiment, Baseline, Green, Dataset string // Gate is the file
+	Sessions, Output                           []string
+	Schema, Strict, JSON                       bool
 
+	cmd  *cobra.Command
 	gate *gate.Gate
 }
 
 func newGate() *cobra.Command {
 	var g gating
-	cmd := described("gate", flags{
-		"experiment": &g.experiment, "sessions": &g.sessions, "baseline": &g.baseline, "green": &g.green,
-		"dataset": &g.set, "output": &g.outputs, "schema": &g.schema, "strict": &g.strict, "json": &g.asJSON,
-	}, nil, func(cmd *cobra.Command, args []string) error {
+	return described("gate", &g, nil, func(cmd *cobra.Command, args []string) error {
 		g.cmd = cmd
-		if g.schema {
+		if g.Schema {
 			_, err := cmd.OutOrStdout().Write(gate.Schema())
 			return err
 		}
@@ -51,9 +48,6 @@ func newGate() *cobra.Command {
 		}
 		return g.run()
 	})
-	addFilters(cmd, &g.filters)
-	pricesFlag(cmd)
-	return cmd
 }
 
 // check reads the gate's file, and finds what on the command line contradicts itself.
@@ -61,34 +55,32 @@ func (g *gating) check(args []string) error {
 	for _, arg := range args { // the shell puts all but the first of a pattern's files there
 		switch ext := filepath.Ext(arg); {
 		case ext != ".yaml" && ext != ".yml":
-			g.sessions = append(g.sessions, arg)
-		case g.file != "":
-			return usagef("a gate is one file, not %s and %s; put the assertions into one", g.file, arg)
+			g.Sessions = append(g.Sessions, arg)
+		case g.Gate != "":
+			return usagef("a gate is one file, not %s and %s; put the assertions into one", g.Gate, arg)
 		default:
-			g.file = arg
+			g.Gate = arg
 		}
 	}
 	if err := g.read(g.cmd); err != nil {
 		return err
 	}
-	for _, path := range g.outputs {
+	for _, path := range g.Output {
 		if outputForm(path) == "" {
 			return usagef("--output %s: the extension states the form; use .xml (JUnit), .sarif, .md, .json or .txt", path)
 		}
 	}
-	selects := g.given(g.cmd) || g.experiment != ""
+	selects := g.given(g.cmd) || g.Experiment != ""
 	switch {
-	case len(g.sessions) > 0 && g.given(g.cmd):
+	case len(g.Sessions) > 0 && g.given(g.cmd):
 		return usagef("--sessions reads files, and filters select from the store; use one of them")
-	case len(g.sessions) == 0 && !selects:
+	case len(g.Sessions) == 0 && !selects:
 		return usagef("gate does not know which sessions; add --sessions FILE..., --experiment NAME or a filter")
-	case g.baseline != "" && g.green != "":
-		return usagef("--baseline and --green exclude each other; use one of them")
 	}
-	named := g.file != ""
-	g.file = cmp.Or(g.file, gateFile)
-	if _, err := os.Stat(g.file); !named && errors.Is(err, fs.ErrNotExist) {
-		if g.baseline == "" {
+	named := g.Gate != ""
+	g.Gate = cmp.Or(g.Gate, gateFile)
+	if _, err := os.Stat(g.Gate); !named && errors.Is(err, fs.ErrNotExist) {
+		if g.Baseline == "" {
 			return usagef("there is no %s here; name a file of assertions, or add --baseline to compare only", gateFile)
 		}
 		g.gate = &gate.Gate{}
@@ -99,15 +91,15 @@ func (g *gating) check(args []string) error {
 
 // readGate reads the gate in the file; none has no assertions.
 func (g *gating) readGate() (err error) {
-	if g.gate = (&gate.Gate{}); g.file == "" {
+	if g.gate = (&gate.Gate{}); g.Gate == "" {
 		return nil
 	}
-	content, err := os.ReadFile(g.file)
+	content, err := os.ReadFile(g.Gate)
 	if err != nil {
 		return usagef("%w", err)
 	}
 	if g.gate, err = gate.Parse(content); err != nil {
-		return usagef("%s: %w", g.file, err)
+		return usagef("%s: %w", g.Gate, err)
 	}
 	return nil
 }
@@ -121,7 +113,7 @@ func (g *gating) run() error {
 	ctx := g.cmd.Context()
 	now, _, err := newReader(g.cmd)
 	if err == nil {
-		now.Reader, err = g.open(g.sessions)
+		now.Reader, err = g.open(g.Sessions)
 	}
 	if err != nil {
 		return err
@@ -135,7 +127,7 @@ func (g *gating) run() error {
 	if err != nil {
 		return err
 	}
-	was, experiment, file := now, g.baseline, g.green
+	was, experiment, file := now, g.Baseline, g.Green
 	if _, err := os.Stat(experiment); experiment != "" && err == nil {
 		experiment, file = "", experiment
 	}
@@ -152,7 +144,7 @@ func (g *gating) run() error {
 		return fmt.Errorf("baseline: %w", err)
 	}
 	v := g.gate.Judge(runs, old)
-	if g.strict && len(v.Changes) > 0 {
+	if g.Strict && len(v.Changes) > 0 {
 		v.Passed = false
 	}
 	for _, changes := range [][]gate.Change{v.Regressions, v.Changes, v.Few} {
@@ -168,7 +160,7 @@ func (g *gating) run() error {
 	switch {
 	case !v.Passed:
 		return errFinding
-	case g.green != "":
+	case g.Green != "":
 		return g.keep(now, runs)
 	}
 	return nil
@@ -176,14 +168,14 @@ func (g *gating) run() error {
 
 // judged are the runs that the command line selects, at least one.
 func (g *gating) judged(ctx context.Context, r document.Reader, expected map[string]string) ([]*gate.Run, error) {
-	runs, err := g.gate.Runs(ctx, r, g.query(), g.status, expected, document.Present(g.experiment)...)
+	runs, err := g.gate.Runs(ctx, r, g.query(), g.Status, expected, document.Present(g.Experiment)...)
 	switch {
 	case err != nil || len(runs) > 0:
 		return runs, err
-	case len(g.sessions) > 0:
-		return nil, noSession(g.sessions)
-	case g.experiment != "":
-		return nil, g.none(r, g.experiment)
+	case len(g.Sessions) > 0:
+		return nil, noSession(g.Sessions)
+	case g.Experiment != "":
+		return nil, g.none(r, g.Experiment)
 	}
 	return nil, errors.Join(g.reportNone(g.cmd, r, g.query()), errFinding)
 }
@@ -215,7 +207,7 @@ func (g *gating) none(r document.Reader, name string) error {
 	switch {
 	case err != nil:
 		return err
-	case len(all) == 0 && len(g.sessions) > 0:
+	case len(all) == 0 && len(g.Sessions) > 0:
 		return usagef("there is no experiment %q, and no other in the files; agenttrace run --experiment makes one", name)
 	case len(all) == 0:
 		return usagef("there is no experiment %q, and no other in %s; agenttrace run --experiment makes one", name, r.Name())
@@ -293,22 +285,22 @@ func diverge(ctx context.Context, ch *gate.Change, was, now document.Reader) err
 }
 
 func (g *gating) write(v *gate.Verdict) error {
-	for _, path := range g.outputs {
+	for _, path := range g.Output {
 		form := outputForm(path)
-		err := output{path: path, force: true}.write(g.cmd, path, form == "json", func(w io.Writer) error {
+		err := output{Force: true}.write(g.cmd, path, form == "json", func(w io.Writer) error {
 			if form == "json" {
 				return document.EncodeJSON(w, "  ", v)
 			}
-			return v.Write(w, form, g.file)
+			return v.Write(w, form, g.Gate)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	if g.asJSON {
+	if g.JSON {
 		return writeJSON(g.cmd, v)
 	}
-	return v.Write(g.cmd.OutOrStdout(), gate.Text, g.file)
+	return v.Write(g.cmd.OutOrStdout(), gate.Text, g.Gate)
 }
 
 // keep writes the sessions of a green run, the baseline of the next one.
@@ -317,5 +309,5 @@ func (g *gating) keep(r document.Reader, runs []*gate.Run) error {
 	for i, run := range runs {
 		ids[i] = run.SessionID
 	}
-	return exportTo(g.cmd, r, ids, "jsonl", g.green, true)
+	return exportTo(g.cmd, r, ids, "jsonl", output{Output: g.Green, Force: true})
 }

@@ -39,14 +39,14 @@ type hook struct {
 }
 
 // hooking is the command hooks.
-type hooking struct{ yes bool }
+type hooking struct{ Yes bool }
 
 func newHooks() *cobra.Command {
 	var h hooking
 	one := exactly(1, "one client")
 	cmd := described("hooks", nil, onlyCommands, func(cmd *cobra.Command, _ []string) error { return cmd.Help() })
 	for _, name := range []string{"install", "remove"} {
-		cmd.AddCommand(described("hooks "+name, flags{"yes": &h.yes}, one, func(cmd *cobra.Command, args []string) error {
+		cmd.AddCommand(described("hooks "+name, &h, one, func(cmd *cobra.Command, args []string) error {
 			return h.change(cmd, args[0], name == "install")
 		}))
 	}
@@ -230,7 +230,7 @@ func (h *hooking) change(cmd *cobra.Command, name string, install bool) error {
 			}
 		}
 	}
-	if !h.yes {
+	if !h.Yes {
 		return note(cmd, "nothing is written yet; add --yes to write it\n")
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

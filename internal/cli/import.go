@@ -25,29 +25,26 @@ import (
 // importing is one run of import.
 type importing struct {
 	importer.Options
-	format                              string
-	asJSON, quiet, discover, yes, watch bool
+	Format                            string
+	JSON, Quiet, Discover, Yes, Watch bool
 }
 
 func newImport() *cobra.Command {
 	var x importing
-	cmd := described("import", flags{
-		"format": &x.format, "json": &x.asJSON, "quiet": &x.quiet, "keep-secrets": &x.KeepSecrets,
-		"invalid": &x.Invalid, "discover": &x.discover, "again": &x.Again, "watch": &x.watch, "yes": &x.yes,
-	}, nil, func(cmd *cobra.Command, args []string) error {
+	return described("import", &x, nil, func(cmd *cobra.Command, args []string) error {
 		address, path, err := place(cmd)
 		if err != nil {
 			return err
 		}
 		x.Open = opener(cmd)
-		if x.format != "" {
-			if x.Format = formats.Named(x.format, (*formats.Format).Reads); x.Format == nil {
-				return usagef("unknown format %q: use %s", x.format, either(formats.Names((*formats.Format).Reads)))
+		if x.Format != "" {
+			if x.Options.Format = formats.Named(x.Format, (*formats.Format).Reads); x.Options.Format == nil {
+				return usagef("unknown format %q: use %s", x.Format, either(formats.Names((*formats.Format).Reads)))
 			}
 		}
 		warn := cmd.ErrOrStderr()
 		x.Warn = func(text string) { fmt.Fprintf(warn, "agenttrace: %s\n", document.Line(text)) }
-		if path = cmp.Or(address, path); x.watch {
+		if path = cmp.Or(address, path); x.Watch {
 			return x.follow(cmd, path, args)
 		}
 		inputs, err := x.inputs(cmd, args)
@@ -55,7 +52,7 @@ func newImport() *cobra.Command {
 			return err
 		}
 		var line *progress
-		if !x.quiet && isTerminal(warn) {
+		if !x.Quiet && isTerminal(warn) {
 			line = newProgress(warn, inputs)
 			x.Progress, warn = line.show, line
 		}
@@ -65,8 +62,6 @@ func newImport() *cobra.Command {
 		}
 		return errors.Join(x.run(cmd, im, inputs, line), im.Close())
 	})
-	complete(cmd, "format", formats.Names((*formats.Format).Reads))
-	return cmd
 }
 
 func (x *importing) run(cmd *cobra.Command, im *importer.Importer, inputs []importer.Input, line *progress) error {
@@ -82,7 +77,7 @@ func (x *importing) run(cmd *cobra.Command, im *importer.Importer, inputs []impo
 	switch {
 	case err != nil:
 		return err
-	case x.asJSON:
+	case x.JSON:
 		err = writeJSON(cmd, &im.Summary)
 	default:
 		err = printImport(cmd.OutOrStdout(), &im.Summary)
@@ -96,10 +91,10 @@ func (x *importing) run(cmd *cobra.Command, im *importer.Importer, inputs []impo
 // inputs returns what a command line names: the arguments, standard input, or what is
 // discovered. It returns nil after it has listed the latter.
 func (x *importing) inputs(cmd *cobra.Command, args []string) ([]importer.Input, error) {
-	if x.yes && !x.discover {
+	if x.Yes && !x.Discover {
 		return nil, usagef("--yes is for what --discover lists; add --discover, or leave out --yes")
 	}
-	if x.discover {
+	if x.Discover {
 		if len(args) > 0 {
 			return nil, usagef("--discover looks in the usual places; leave %q out, or leave out --discover", args[0])
 		}
@@ -107,10 +102,10 @@ func (x *importing) inputs(cmd *cobra.Command, args []string) ([]importer.Input,
 		if err != nil {
 			return nil, err
 		}
-		if inputs := importer.InputsOf(places); x.yes && len(inputs) > 0 {
+		if inputs := importer.InputsOf(places); x.Yes && len(inputs) > 0 {
 			return inputs, nil
 		}
-		if x.asJSON {
+		if x.JSON {
 			return nil, writeJSON(cmd, slices.DeleteFunc(append([]importer.Place{}, places...), func(p importer.Place) bool {
 				return len(p.Files) == 0 && p.Error == ""
 			}))
@@ -123,7 +118,7 @@ func (x *importing) inputs(cmd *cobra.Command, args []string) ([]importer.Input,
 		}
 		args = []string{"-"}
 	}
-	return importer.Inputs(args, cmd.InOrStdin(), x.Format), nil
+	return importer.Inputs(args, cmd.InOrStdin(), x.Options.Format), nil
 }
 
 // follow imports what arguments of the command line name, or what known agents keep, and
@@ -134,13 +129,13 @@ func (x *importing) follow(cmd *cobra.Command, path string, args []string) error
 	}
 	total := importer.Summary{Store: path, Files: []*importer.Tally{}}
 	show := func(text string) error {
-		if x.asJSON {
+		if x.JSON {
 			return nil
 		}
 		_, err := io.WriteString(cmd.OutOrStdout(), text)
 		return err
 	}
-	w := importer.Watch{Paths: args, Discover: len(args) == 0, Format: x.Format, Warn: x.Warn,
+	w := importer.Watch{Paths: args, Discover: len(args) == 0, Format: x.Options.Format, Warn: x.Warn,
 		New: func() (*importer.Importer, error) {
 			im, err := importer.New(path, x.Options)
 			x.Again = false // that was for what is there in the beginning
@@ -159,11 +154,11 @@ func (x *importing) follow(cmd *cobra.Command, path string, args []string) error
 			return show(text)
 		},
 	}
-	if !x.asJSON {
+	if !x.JSON {
 		_ = note(cmd, "agenttrace: importing into %s what changes; interrupt to end\n", path)
 	}
 	err := w.Run(cmd.Context())
-	if x.asJSON {
+	if x.JSON {
 		return errors.Join(err, writeJSON(cmd, &total))
 	}
 	return errors.Join(err, show(tallied(&total.Total, "total")))

@@ -30,9 +30,8 @@ func newStore() *cobra.Command {
 }
 
 func newBackup() *cobra.Command {
-	var asJSON bool
-	takes := exactly(1, "one file")
-	return described("store backup", flags{"json": &asJSON}, takes, func(cmd *cobra.Command, args []string) error {
+	var x struct{ JSON bool }
+	return described("store backup", &x, exactly(1, "one file"), func(cmd *cobra.Command, args []string) error {
 		if _, err := ownStore(cmd); err != nil {
 			return err
 		}
@@ -57,7 +56,7 @@ func newBackup() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return answer(cmd, asJSON, struct {
+		return answer(cmd, x.JSON, struct {
 			Store string `json:"store"`
 			Copy  string `json:"copy"`
 			Bytes int64  `json:"bytes"`
@@ -70,32 +69,28 @@ func newBackup() *cobra.Command {
 const settled = time.Hour
 
 func newCollectGarbage() *cobra.Command {
-	var dryRun, vacuum, asJSON bool
-	to := flags{"dry-run": &dryRun, "vacuum": &vacuum, "json": &asJSON}
-	return described("store gc", to, noArguments, func(cmd *cobra.Command, _ []string) error {
-		if dryRun && vacuum {
-			return usagef("--dry-run and --vacuum exclude each other; use one of them")
-		}
+	var x struct{ DryRun, Vacuum, JSON bool }
+	return described("store gc", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
 		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
 			file, ok := s.(store.Compacter)
-			if _, here := s.(store.Store); vacuum && !here {
+			if _, here := s.(store.Store); x.Vacuum && !here {
 				return usagef("--vacuum rewrites the store, which a collector is using; stop it, or leave out --vacuum")
 			}
-			if vacuum && !ok {
+			if x.Vacuum && !ok {
 				return usagef("--vacuum rewrites a store that is a file; %s gets its space back without it", s.Name())
 			}
-			g, err := s.Collect(ctx, time.Now().Add(-settled), dryRun)
-			if err == nil && vacuum {
+			g, err := s.Collect(ctx, time.Now().Add(-settled), x.DryRun)
+			if err == nil && x.Vacuum {
 				err = file.Compact(ctx)
 			}
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if x.JSON {
 				return writeJSON(cmd, g)
 			}
 			done := "deleted"
-			if dryRun {
+			if x.DryRun {
 				done = "would be deleted"
 			}
 			err = note(cmd, "%s, %s and %s %s\n", counted(int(g.SystemPrompts), "system prompt"),
@@ -110,10 +105,9 @@ func newCollectGarbage() *cobra.Command {
 }
 
 func newMigrate() *cobra.Command {
-	var distribute, searchIndex, printed bool
-	to := flags{"distribute": &distribute, "search-index": &searchIndex, "print": &printed}
-	return described("store migrate", to, noArguments, func(cmd *cobra.Command, _ []string) error {
-		if printed {
+	var x struct{ Distribute, SearchIndex, Print bool }
+	return described("store migrate", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
+		if x.Print {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), stores.MigrationSQL())
 			return err
 		}
@@ -121,14 +115,14 @@ func newMigrate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if distribute && stores.IsFile(location) {
+		if x.Distribute && stores.IsFile(location) {
 			return usagef("--distribute is for a PostgreSQL database; %s is a file", location)
 		}
-		err = stores.Migrate(cmd.Context(), location, distribute, searchIndex)
-		if errors.Is(err, store.ErrLocked) && searchIndex {
+		err = stores.Migrate(cmd.Context(), location, x.Distribute, x.SearchIndex)
+		if errors.Is(err, store.ErrLocked) && x.SearchIndex {
 			err = nil // the process that writes the file has brought its tables up to date
 		}
-		if err == nil && searchIndex {
+		if err == nil && x.SearchIndex {
 			err = makeSearchIndex(cmd, location)
 		}
 		if err != nil {

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -35,6 +37,7 @@ import (
 //
 //	Flags:
 //	  --limit -n 50: maximum number of sessions
+//	  (filters)
 //
 //go:embed manual.txt
 var manualText string
@@ -82,41 +85,73 @@ var manual = sync.OnceValue(func() map[string]section {
 	return sections
 })
 
-// flags are the variables that flags set, by the names of these.
-type flags map[string]any
-
-// described is a command as the manual describes it, with its flags. A shell completes the sessions that it takes.
-func described(name string, to flags, args cobra.PositionalArgs,
+// described is a command as the manual describes it. Each of its flags sets the field of its name in into, a pointer to a
+// struct, or in what that embeds. A shell completes the sessions that the command takes, and values of flags.
+func described(name string, into any, args cobra.PositionalArgs,
 	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	s := manual()[name]
-	cmd := &cobra.Command{Use: s.use, Short: s.short, Long: s.long, Example: s.example, Args: args, RunE: run}
+	cmd := &cobra.Command{Use: s.use, Short: s.short, Long: s.long, Example: s.example, Args: args,
+		PreRunE: excluding, RunE: run}
 	switch {
 	case name == "search":
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	case strings.Contains(s.use, " ID") || strings.Contains(s.use, "[ID") || name == "store check" || name == "diff":
 		cmd.ValidArgsFunction = completeSessions
 	}
-	to.of(name, cmd.Flags())
+	addFlags(cmd.Flags(), name, into)
+	for flag, values := range completions {
+		_ = cmd.RegisterFlagCompletionFunc(flag, values) // an error is that it has no such flag
+	}
+	_ = cmd.MarkFlagFilename("prices", "json")
 	return cmd
 }
 
-// of adds the flags of a section of the manual, except for those that are there.
-func (to flags) of(name string, f *pflag.FlagSet) {
-	for _, line := range manual()[name].flags {
+// excludes is the annotation of a flag with the one that it excludes.
+const excludes = "agenttrace_excludes"
+
+// excluding refuses flags that exclude each other.
+func excluding(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		for _, other := range f.Annotations[excludes] {
+			if cmd.Flags().Changed(other) {
+				err = usagef("--%s and --%s exclude each other; use one of them", other, f.Name)
+			}
+		}
+	})
+	return err
+}
+
+// shared are what flags set that many commands have. Who needs their values asks for them by name.
+type shared struct {
+	Store, Remote, Prices string
+	IdleTimeout           time.Duration
+}
+
+// addFlags adds the flags of a section of the manual, except for those that are there. A line of them names a flag, its
+// short form, its default, and after an exclamation mark one that it excludes; or another section.
+func addFlags(f *pflag.FlagSet, section string, into any) {
+	for _, line := range manual()[section].flags {
 		head, usage, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		words := strings.Fields(strings.TrimPrefix(head, "--"))
 		if len(words) == 0 || f.Lookup(words[0]) != nil {
 			continue
 		}
-		name, short, value := words[0], "", ""
+		name, short, value, excluded := words[0], "", "", ""
+		if strings.HasPrefix(name, "(") {
+			addFlags(f, name, into)
+			continue
+		}
 		for _, word := range words[1:] {
-			if letter, found := strings.CutPrefix(word, "-"); found {
-				short = letter
-			} else {
+			switch word[0] {
+			case '-':
+				short = word[1:]
+			case '!':
+				excluded = word[1:]
+			default:
 				value = word
 			}
 		}
-		switch p := to[name].(type) {
+		switch p := fieldOf(name, into, new(shared)).(type) {
 		case *bool:
 			f.BoolVarP(p, name, short, false, usage)
 		case *int:
@@ -132,7 +167,27 @@ func (to flags) of(name string, f *pflag.FlagSet) {
 		default:
 			panic("the manual has a flag --" + name + " that sets nothing")
 		}
+		if excluded != "" {
+			_ = f.SetAnnotation(name, excludes, []string{excluded})
+		}
 	}
+}
+
+// fieldOf is a pointer to the field of the first struct that has one of the flag's name, such as DryRun for dry-run.
+func fieldOf(flag string, structs ...any) any {
+	name := strings.ReplaceAll(flag, "-", "")
+	for _, s := range structs {
+		if s == nil {
+			continue
+		}
+		field := reflect.ValueOf(s).Elem().FieldByNameFunc(func(n string) bool {
+			return unicode.IsUpper(rune(n[0])) && strings.EqualFold(n, name)
+		})
+		if field.IsValid() {
+			return field.Addr().Interface()
+		}
+	}
+	return nil
 }
 
 // entry matches the beginning of a line that is in columns: what is in the first, and the space up to the second.

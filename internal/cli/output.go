@@ -22,8 +22,8 @@ import (
 // output is where a command writes what it makes: standard output, or a file that appears only when it is whole and
 // replaces a file only with --force. A device, a FIFO and a descriptor such as /dev/stdout are written to as they are.
 type output struct {
-	path  string
-	force bool
+	Output string
+	Force  bool
 	// source is the path of the store that is read, which is never replaced.
 	source string
 }
@@ -169,7 +169,7 @@ func (o output) place(named string, isDatabase bool, fn func(temporary string) e
 	if err := fn(temporary); err != nil {
 		return unwritten(named, hidden(scratch, named, err))
 	}
-	if !o.force {
+	if !o.Force {
 		// A link, unlike a rename, does not replace what appeared meanwhile. Where
 		// the file system has no links, the look from before must do.
 		switch err := os.Link(temporary, path); {
@@ -206,7 +206,7 @@ func (o output) available(named string, isDatabase bool) (string, error) {
 	case err == nil && !info.Mode().IsRegular():
 		return "", usagef("write %s: it is not a regular file, and this format is a database or several files; name a file",
 			named)
-	case err == nil && !o.force:
+	case err == nil && !o.Force:
 		return "", existing(named)
 	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ENOTDIR):
 		return "", unwritten(named, err) // before anything is made of it

@@ -27,11 +27,6 @@ const envPrices = "AGENTTRACE_PRICES"
 // noPrices is what --prices and the environment say for no estimates.
 const noPrices = "none"
 
-func pricesFlag(cmd *cobra.Command) {
-	flags{"prices": new(string)}.of("(prices)", cmd.Flags())
-	_ = cmd.MarkFlagFilename("prices", "json")
-}
-
 // prices are those with which costs are estimated.
 type prices struct {
 	store.Price
@@ -146,8 +141,8 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 }
 
 func newPrices(version string) *cobra.Command {
-	var asJSON bool
-	cmd := described("prices", flags{"json": &asJSON}, onlyCommands, func(cmd *cobra.Command, _ []string) error {
+	var x struct{ JSON bool }
+	cmd := described("prices", &x, onlyCommands, func(cmd *cobra.Command, _ []string) error {
 		dir, err := pricesDir()
 		if err != nil {
 			return err
@@ -156,7 +151,7 @@ func newPrices(version string) *cobra.Command {
 		switch {
 		case err != nil:
 			return err
-		case asJSON:
+		case x.JSON:
 			return writeJSON(cmd, map[string]any{"directory": dir, "lists": append([]price.List{}, lists...)})
 		case len(lists) == 0:
 			return note(cmd, "no prices in %s; fetch them with: agenttrace prices update\n", document.Sanitize(dir))
@@ -177,14 +172,14 @@ func printLists(cmd *cobra.Command, lists []price.List) error {
 }
 
 func newPricesUpdate(version string) *cobra.Command {
-	var from []string
-	cmd := described("prices update", flags{"from": &from}, noArguments, func(cmd *cobra.Command, _ []string) error {
+	var x struct{ From []string }
+	cmd := described("prices update", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
 		dir, err := pricesDir()
 		if err != nil {
 			return err
 		}
 		var lists []price.List
-		for _, path := range from {
+		for _, path := range x.From {
 			l, err := price.Import(dir, path)
 			if err != nil {
 				return usagef("%w; name another file with --from", err)
@@ -192,7 +187,7 @@ func newPricesUpdate(version string) *cobra.Command {
 			lists = append(lists, l)
 		}
 		var failed error
-		if len(from) == 0 {
+		if len(x.From) == 0 {
 			lists, failed = price.Update(cmd.Context(), dir, price.UpdateOptions{UserAgent: "agenttrace/" + version})
 		}
 		if err := printLists(cmd, lists); err != nil || failed == nil {
@@ -210,9 +205,8 @@ func newPricesUpdate(version string) *cobra.Command {
 }
 
 func newPricesList() *cobra.Command {
-	var asJSON bool
-	most := cobra.MaximumNArgs(1)
-	return described("prices list", flags{"json": &asJSON}, most, func(cmd *cobra.Command, args []string) error {
+	var x struct{ JSON bool }
+	return described("prices list", &x, cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
 		p := keptPrices(cmd)
 		if p == nil {
 			return usagef("there are no prices; fetch them with: agenttrace prices update")
@@ -233,7 +227,7 @@ func newPricesList() *cobra.Command {
 			}
 		}
 		names := slices.Sorted(maps.Keys(known))
-		if asJSON {
+		if x.JSON {
 			models := []price.Model{}
 			for _, name := range names {
 				models = append(models, known[name])

@@ -29,38 +29,38 @@ const (
 
 // proxying is the command proxy.
 type proxying struct {
-	listen, agent, mcp string
-	upstream           []string
-	token              string
-	servers            map[string]string
+	Listen, Agent, MCP string
+	Upstream           []string
+
+	token   string
+	servers map[string]string
 }
 
 func newProxy() *cobra.Command {
 	var p proxying
-	return described("proxy", flags{"listen": &p.listen, "upstream": &p.upstream, "agent": &p.agent, "mcp": &p.mcp},
-		noArguments, func(cmd *cobra.Command, _ []string) error {
-			if err := p.check(); err != nil {
-				return err
-			}
-			return p.run(cmd)
-		})
+	return described("proxy", &p, noArguments, func(cmd *cobra.Command, _ []string) error {
+		if err := p.check(); err != nil {
+			return err
+		}
+		return p.run(cmd)
+	})
 }
 
 // check reads the flags.
 func (p *proxying) check() error {
 	switch {
-	case p.mcp != "" && len(p.upstream) > 0:
+	case p.MCP != "" && len(p.Upstream) > 0:
 		return usagef("--mcp and --upstream exclude each other; run a proxy for each")
-	case p.mcp != "": // its path is the client's
-		if u, err := url.Parse(p.mcp); err == nil {
+	case p.MCP != "": // its path is the client's
+		if u, err := url.Parse(p.MCP); err == nil {
 			u.Path, u.RawPath = "", ""
-			p.upstream = []string{u.String()}
+			p.Upstream = []string{u.String()}
 		}
-	case len(p.upstream) == 0:
+	case len(p.Upstream) == 0:
 		return usagef("--upstream names the server of models to pass requests on to, such as https://api.openai.com")
 	}
 	p.servers = make(map[string]string)
-	for _, text := range p.upstream {
+	for _, text := range p.Upstream {
 		name, address, named := strings.Cut(text, "=")
 		if !named || strings.Contains(name, "/") {
 			name, address = "", text
@@ -68,25 +68,25 @@ func (p *proxying) check() error {
 		if _, err := parseServer(address); err != nil {
 			return usagef("--upstream %s: %w", text, err)
 		}
-		if _, twice := p.servers[name]; twice || len(p.upstream) > 1 && name == "" {
+		if _, twice := p.servers[name]; twice || len(p.Upstream) > 1 && name == "" {
 			return usagef("--upstream %s: name each of several servers, as in --upstream openai=https://api.openai.com", text)
 		}
 		p.servers[name] = address
 	}
-	if _, _, err := net.SplitHostPort(p.listen); err != nil {
-		return usagef("--listen %s: %w; write it as host:port", p.listen, err)
+	if _, _, err := net.SplitHostPort(p.Listen); err != nil {
+		return usagef("--listen %s: %w; write it as host:port", p.Listen, err)
 	}
 	p.token = os.Getenv(envProxyToken)
-	if p.token == "" && !collector.OnLoopback(p.listen) {
+	if p.token == "" && !collector.OnLoopback(p.Listen) {
 		return usagef("--listen %s can be reached from other machines, whose requests would be sent and recorded; "+
-			"set %s to a secret, which clients send in the header %s, or listen on localhost", p.listen, envProxyToken,
+			"set %s to a secret, which clients send in the header %s, or listen on localhost", p.Listen, envProxyToken,
 			tokenHeader)
 	}
 	return nil
 }
 
 func (p *proxying) run(cmd *cobra.Command) error {
-	listener, err := net.Listen("tcp", p.listen)
+	listener, err := net.Listen("tcp", p.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w; choose another port with --listen", err)
 	}
@@ -98,10 +98,10 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	cmd.SetContext(context.WithoutCancel(ctx)) // what was recorded is stored after the signal
 	base := recorder.NewTransport()
-	observer := observeCalls(rec, modelhttp.Options{Agent: p.agent, SessionKey: sessionOf})
+	observer := observeCalls(rec, modelhttp.Options{Agent: p.Agent, SessionKey: sessionOf})
 	var transport http.RoundTripper
 	var ended func()
-	if p.mcp == "" {
+	if p.MCP == "" {
 		tee, err := observer.tee(stripped{base})
 		if err != nil {
 			return err

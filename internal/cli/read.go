@@ -23,42 +23,38 @@ import (
 // The commands that print what a store has: ls, search, stats, show, status, diff and mcp.
 
 func newList() *cobra.Command {
-	var x filters
-	var limit int
-	var children, archived, all, asJSON bool
-	var after string
-	cmd := described("ls", flags{
-		"limit": &limit, "after": &after, "children": &children, "archived": &archived, "all": &all, "json": &asJSON,
-	}, noArguments, func(cmd *cobra.Command, _ []string) error {
+	var x struct {
+		filters
+		Limit                         int
+		After                         string
+		Children, Archived, All, JSON bool
+	}
+	return described("ls", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
 		return x.reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
 			q := x.query()
-			if q.Limit, q.Children, q.Archived = limit, children || all, archived || all; limit < 1 {
-				return usagef("--limit is %d; use a number above 0, or --all", limit)
+			if q.Limit, q.Children, q.Archived = x.Limit, x.Children || x.All, x.Archived || x.All; x.Limit < 1 {
+				return usagef("--limit is %d; use a number above 0, or --all", x.Limit)
 			}
-			if all && !cmd.Flags().Changed("limit") {
+			if x.All && !cmd.Flags().Changed("limit") {
 				q.Limit = -1
 			}
-			if after != "" {
-				id, err := r.Resolve(ctx, after)
+			if x.After != "" {
+				last, err := named(ctx, r, []string{x.After}, false)
 				if err != nil {
 					return err
 				}
-				s, err := r.Session(ctx, id)
-				if err != nil {
-					return err
-				}
-				q.Before = &store.Cursor{UpdatedAt: s.UpdatedAt, ID: id}
+				q.Before = &store.Cursor{UpdatedAt: last[0].UpdatedAt, ID: last[0].ID}
 			}
-			rows, err := r.Select(ctx, q, x.status)
+			rows, err := r.Select(ctx, q, x.Status)
 			switch {
 			case err != nil:
 				return err
-			case len(rows) > 0 || asJSON:
-				return listSessions(cmd, r, rows, p, asJSON)
+			case len(rows) > 0 || x.JSON:
+				return listSessions(cmd, r, rows, p, x.JSON)
 			case x.any():
 				return x.reportNone(cmd, r, q)
-			case after != "":
-				return note(cmd, "no sessions after %s\n", shown(after))
+			case x.After != "":
+				return note(cmd, "no sessions after %s\n", shown(x.After))
 			}
 			for _, err := range r.Sessions(ctx, store.SessionQuery{Children: true, Archived: true, Limit: 1}) {
 				if err != nil {
@@ -69,11 +65,6 @@ func newList() *cobra.Command {
 			return note(cmd, "no sessions in %s\n", r.Name())
 		})
 	})
-	addFilters(cmd, &x)
-	flags{"sort": &x.sort}.of("(sort)", cmd.Flags())
-	complete(cmd, "sort", store.SessionSorts())
-	pricesFlag(cmd)
-	return cmd
 }
 
 // listSessions prints a list of sessions with what each of them used, with ids that are as short as the store allows,
@@ -102,28 +93,29 @@ func abbreviate(ctx context.Context, r store.Reader, items []document.Item) {
 }
 
 func newSearch() *cobra.Command {
-	var x filters
-	var limit int
-	var isRegexp, asJSON bool
-	to := flags{"since": &x.since, "limit": &limit, "regexp": &isRegexp, "json": &asJSON}
+	var x struct {
+		filters
+		Limit        int
+		Regexp, JSON bool
+	}
 	takes := exactly(1, "one text, in quotes if it has spaces")
-	cmd := described("search", to, takes, func(cmd *cobra.Command, args []string) error {
+	return described("search", &x, takes, func(cmd *cobra.Command, args []string) error {
 		if args[0] == "" {
 			return usagef("the text is empty; give a text to search for")
 		}
-		if limit < 1 {
-			return usagef("--limit is %d; use a number above 0", limit)
+		if x.Limit < 1 {
+			return usagef("--limit is %d; use a number above 0", x.Limit)
 		}
-		q := store.SearchQuery{Text: args[0], Regexp: isRegexp}
-		if isRegexp {
+		q := store.SearchQuery{Text: args[0], Regexp: x.Regexp}
+		if x.Regexp {
 			if _, err := q.Compile(); err != nil {
 				return usagef("%w; the syntax is that of https://github.com/google/re2/wiki/Syntax", err)
 			}
 		}
 		return x.reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			defer extendIndex(ctx, r.Reader)
-			q.Agent, q.Since = x.Agent, x.Since
-			x.Since = time.Time{} // which is for what is found
+			q.Agent, q.Since = x.Agent, x.SessionFilter.Since
+			x.SessionFilter.Since = time.Time{} // which is for what is found
 			within, err := x.within(ctx, r)
 			if err != nil {
 				return err
@@ -131,12 +123,12 @@ func newSearch() *cobra.Command {
 			hits, more := []store.Hit{}, false
 			nowhere := within != nil && len(within) == 0
 			if !nowhere {
-				hits, more, err = r.Find(ctx, q, within, limit, 0)
+				hits, more, err = r.Find(ctx, q, within, x.Limit, 0)
 			}
 			switch {
 			case err != nil:
 				return err
-			case asJSON:
+			case x.JSON:
 				return writeJSON(cmd, hits)
 			case nowhere:
 				return x.reportNone(cmd, r, everySession)
@@ -144,17 +136,15 @@ func newSearch() *cobra.Command {
 				asked := struct {
 					store.SearchQuery
 					Since string
-				}{q, x.since}
+				}{q, x.Since}
 				return note(cmd, "%s in %s\n", document.Sanitize(phrases.Text("nothing found", asked)), r.Name())
 			}
 			if err = render.Hits(cmd.OutOrStdout(), hits, terminal(cmd)); err == nil && more {
-				err = note(cmd, "there is more; --limit %d shows it\n", limit*5)
+				err = note(cmd, "there is more; --limit %d shows it\n", x.Limit*5)
 			}
 			return err
 		})
 	})
-	addFilters(cmd, &x)
-	return cmd
 }
 
 // extendIndex makes what the search index of a store lacks, for up to a second. A search works without it.
@@ -166,20 +156,20 @@ func extendIndex(ctx context.Context, r store.Reader) {
 }
 
 func newStats() *cobra.Command {
-	var by []string
-	var asJSON bool
-	var x filters
-	to := flags{"by": &by, "since": &x.since, "json": &asJSON}
-	cmd := described("stats", to, noArguments, func(cmd *cobra.Command, _ []string) error {
+	var x struct {
+		filters
+		By   []string
+		JSON bool
+	}
+	return described("stats", &x, noArguments, func(cmd *cobra.Command, _ []string) (err error) {
 		q := store.StatsQuery{Location: time.Local}
-		var err error
-		if q.By, err = store.ParseStatsBy(by...); err != nil {
+		if q.By, err = store.ParseStatsBy(x.By...); err != nil {
 			return usagef("--by %w", err)
 		}
 		return x.reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
-			q.Sessions, q.Since, q.Until, q.Price = x.SessionFilter, x.Since, x.Until, r.Price
-			x.Since = time.Time{} // which is for what is counted
-			if x.status != "" {
+			q.Sessions, q.Since, q.Until = x.SessionFilter, x.SessionFilter.Since, x.SessionFilter.Until
+			q.Price, x.SessionFilter.Since = r.Price, time.Time{} // which is for what is counted
+			if x.Status != "" {
 				if q.Sessions.IDs, err = x.ids(ctx, r); err != nil {
 					return err
 				}
@@ -191,10 +181,10 @@ func newStats() *cobra.Command {
 			switch {
 			case err != nil:
 				return err
-			case asJSON:
+			case x.JSON:
 				return writeJSON(cmd, s)
 			case s.Total.Sessions == 0 && x.any():
-				x.Since = q.Since
+				x.SessionFilter.Since = q.Since
 				return x.reportNone(cmd, r, everySession)
 			case q.By != nil && len(s.Groups) == 0:
 				return note(cmd, "nothing to count in %s\n", r.Name())
@@ -202,10 +192,6 @@ func newStats() *cobra.Command {
 			return render.Stats(cmd.OutOrStdout(), &s, q.By, p.terminal(cmd))
 		})
 	})
-	addFilters(cmd, &x)
-	pricesFlag(cmd)
-	complete(cmd, "by", store.StatsKeys())
-	return cmd
 }
 
 // changedUntil reads of a session what the changes of a turn need: the outline, and the turns that lead to it.
@@ -221,23 +207,12 @@ func changedUntil(ctx context.Context, r document.Reader, id string, turn int) (
 }
 
 func newShow() *cobra.Command {
-	var full, asJSON, raw bool
-	type view struct {
-		flag  string
-		print func(io.Writer, *document.Document, render.Options) error
-		on    bool
-	}
-	views := []view{
-		{"prompt", render.Prompts, false}, {"tools", render.Tools, false}, {"permissions", render.Permissions, false},
-		{"tokens", render.Tokens, false}, {"provenance", render.Provenance, false}, {"errors", render.Errors, false},
-	}
-	var changes bool
-	to := flags{"full": &full, "json": &asJSON, "raw": &raw, "diff": &changes}
-	for i := range views {
-		to[views[i].flag] = &views[i].on
+	var x struct {
+		Full, JSON, Raw, Diff                                  bool
+		Prompt, Tools, Permissions, Tokens, Provenance, Errors bool
 	}
 	turn := 0
-	cmd := described("show", to, func(cmd *cobra.Command, args []string) (err error) {
+	return described("show", &x, func(cmd *cobra.Command, args []string) (err error) {
 		if len(args) == 2 {
 			if turn, err = strconv.Atoi(args[1]); err != nil || turn < 1 {
 				return usagef("turn %q is not a number from 1", args[1])
@@ -246,10 +221,7 @@ func newShow() *cobra.Command {
 		}
 		return exactly(1, "a session and, optionally, the number of a turn")(cmd, args)
 	}, func(cmd *cobra.Command, args []string) error {
-		if asJSON && raw {
-			return usagef("--json and --raw exclude each other; use one of them")
-		}
-		if turn > 0 && raw {
+		if turn > 0 && x.Raw {
 			return usagef("--raw prints the rows of the whole session; leave the turn out, or use --json")
 		}
 		return reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
@@ -257,7 +229,7 @@ func newShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if raw {
+			if x.Raw {
 				t, err := r.Transcript(ctx, id)
 				if err != nil {
 					return err
@@ -271,7 +243,7 @@ func newShow() *cobra.Command {
 			} else if doc, err = r.LoadTurns(ctx, id, turn, turn); err == nil {
 				doc.Queued = nil
 			}
-			if err == nil && turn != 0 && changes {
+			if err == nil && turn != 0 && x.Diff {
 				all, err = changedUntil(ctx, r, id, turn)
 			}
 			if err == nil {
@@ -280,33 +252,39 @@ func newShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if x.JSON {
 				return writeJSON(cmd, doc)
 			}
 			o := p.terminal(cmd)
-			o.Full = full
-			shown := slices.DeleteFunc(slices.Clone(views), func(v view) bool { return !v.on })
-			if changes {
-				shown = append(shown, view{print: func(w io.Writer, _ *document.Document, o render.Options) error {
-					return render.Changes(w, all, turn, o)
-				}})
+			o.Full = x.Full
+			changes := func(w io.Writer, _ *document.Document, o render.Options) error {
+				return render.Changes(w, all, turn, o)
 			}
-			if len(shown) == 0 {
-				return render.Document(cmd.OutOrStdout(), doc, o)
-			}
-			for i, v := range shown {
-				if i > 0 {
-					fmt.Fprintln(cmd.OutOrStdout())
+			out, printed := cmd.OutOrStdout(), false
+			for _, view := range []struct {
+				on    bool
+				print func(io.Writer, *document.Document, render.Options) error
+			}{
+				{x.Prompt, render.Prompts}, {x.Tools, render.Tools}, {x.Permissions, render.Permissions},
+				{x.Tokens, render.Tokens}, {x.Provenance, render.Provenance}, {x.Errors, render.Errors}, {x.Diff, changes},
+			} {
+				if !view.on {
+					continue
 				}
-				if err := v.print(cmd.OutOrStdout(), doc, o); err != nil {
+				if printed {
+					fmt.Fprintln(out)
+				}
+				if err := view.print(out, doc, o); err != nil {
 					return err
 				}
+				printed = true
 			}
-			return nil
+			if printed {
+				return nil
+			}
+			return render.Document(out, doc, o)
 		})
 	})
-	pricesFlag(cmd)
-	return cmd
 }
 
 // writeRows writes every row of a session as JSON, without the envelope of an export.
@@ -323,15 +301,14 @@ func writeRows(w io.Writer, t *session.Transcript) error {
 }
 
 func newStatus() *cobra.Command {
-	var asJSON bool
-	takes := exactly(1, "one session")
-	cmd := described("status", flags{"json": &asJSON}, takes, func(cmd *cobra.Command, args []string) error {
+	var x struct{ JSON bool }
+	return described("status", &x, exactly(1, "one session"), func(cmd *cobra.Command, args []string) error {
 		return withSession(cmd, args[0], func(ctx context.Context, r document.Reader, id string) error {
 			st, err := r.LoadStatus(ctx, id)
 			switch {
 			case err != nil:
 				return err
-			case asJSON:
+			case x.JSON:
 				err = writeJSON(cmd, st)
 			default:
 				err = render.Status(cmd.OutOrStdout(), &st, terminal(cmd))
@@ -342,33 +319,32 @@ func newStatus() *cobra.Command {
 			return err
 		})
 	})
-	idleTimeoutFlag(cmd)
-	return cmd
 }
 
+// diffFormats are what diff writes.
+var diffFormats = []string{"text", "html", "json"}
+
 func newDiff() *cobra.Command {
-	var full, unified, asJSON bool
-	var compare document.CompareOptions
-	var format string
-	var out output
-	formats := []string{"text", "html", "json"}
-	cmd := described("diff", flags{
-		"full": &full, "unified": &unified, "ignore-usage": &compare.IgnoreUsage, "exact": &compare.Exact,
-		"format": &format, "json": &asJSON, "output": &out.path, "force": &out.force,
-	}, exactly(2, "two sessions"), func(cmd *cobra.Command, args []string) error {
+	var x struct {
+		document.CompareOptions
+		output
+		Full, Unified, JSON bool
+		Format              string
+	}
+	return described("diff", &x, exactly(2, "two sessions"), func(cmd *cobra.Command, args []string) error {
 		switch {
-		case !slices.Contains(formats, format):
-			return usagef("--format %q is unknown; use %s", format, either(formats))
-		case asJSON && cmd.Flags().Changed("format") && format != "json":
-			return usagef("--json and --format %s exclude each other; use one of them", format)
-		case asJSON:
-			format = "json"
+		case !slices.Contains(diffFormats, x.Format):
+			return usagef("--format %q is unknown; use %s", x.Format, either(diffFormats))
+		case x.JSON && cmd.Flags().Changed("format") && x.Format != "json":
+			return usagef("--json and --format %s exclude each other; use one of them", x.Format)
+		case x.JSON:
+			x.Format = "json"
 		}
-		if unified && format != "text" {
-			return usagef("--unified is for text; leave it out with --format %s", format)
+		if x.Unified && x.Format != "text" {
+			return usagef("--unified is for text; leave it out with --format %s", x.Format)
 		}
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-			out.source = r.Name()
+			x.source = r.Name()
 			var ids [2]string
 			for i, name := range args {
 				var err error
@@ -376,21 +352,21 @@ func newDiff() *cobra.Command {
 					return err
 				}
 			}
-			d, a, b, err := r.Compare(ctx, ids[0], ids[1], compare)
+			d, a, b, err := r.Compare(ctx, ids[0], ids[1], x.CompareOptions)
 			if err != nil {
 				return err
 			}
-			err = out.write(cmd, out.path, format == "json", func(w io.Writer) error {
-				switch format {
+			err = x.write(cmd, x.Output, x.Format == "json", func(w io.Writer) error {
+				switch x.Format {
 				case "json":
 					return document.EncodeJSON(w, "  ", d)
 				case "html":
-					return render.HTMLDiff(w, d, a, b, document.Words{Full: full, Zone: time.Local})
+					return render.HTMLDiff(w, d, a, b, document.Words{Full: x.Full, Zone: time.Local})
 				}
 				t := terminal(cmd)
-				t.Full = full
-				t.Color = t.Color && (out.path == "" || out.path == "-")
-				return render.Diff(w, d, t, unified)
+				t.Full = x.Full
+				t.Color = t.Color && (x.Output == "" || x.Output == "-")
+				return render.Diff(w, d, t, x.Unified)
 			})
 			if err == nil && !d.Equal {
 				err = errFinding
@@ -398,17 +374,14 @@ func newDiff() *cobra.Command {
 			return err
 		})
 	})
-	complete(cmd, "format", formats)
-	return cmd
 }
 
 func newMCP(version string) *cobra.Command {
-	var scores bool
-	to := flags{"scores": &scores}
-	return described("mcp", to, noArguments, func(cmd *cobra.Command, _ []string) error {
+	var x struct{ Scores bool }
+	return described("mcp", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			b := web.Backend{Sessions: r, Author: cmp.Or(os.Getenv(envAuthor), "mcp")}
-			if scores {
+			if x.Scores {
 				b.Change = func(_ context.Context, fn func(context.Context, store.Service) error) error {
 					return withWriter(cmd, fn)
 				}

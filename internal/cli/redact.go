@@ -15,8 +15,8 @@ import (
 )
 
 func newRedact() *cobra.Command {
-	var explain bool
-	return described("redact", flags{"explain": &explain}, between(0, 1, "one file"),
+	var x struct{ Explain bool }
+	return described("redact", &x, between(0, 1, "one file"),
 		func(cmd *cobra.Command, args []string) error {
 			var text []byte
 			var err error
@@ -32,7 +32,7 @@ func newRedact() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !explain {
+			if !x.Explain {
 				_, err = io.WriteString(cmd.OutOrStdout(), r.Text(string(text)))
 				return err
 			}

@@ -26,43 +26,33 @@ import (
 
 // replayer is one run of replay.
 type replayer struct {
-	cmd                             *cobra.Command
-	bundle                          *replay.Bundle // what the model was given
-	turn                            int
-	format                          string
-	out                             output
-	run, asJSON, full               bool
-	endpoint, model, effort, keyEnv string
-	headers                         []string
-	maxCalls                        int
-	timeout                         time.Duration
-	session                         bool
-	from                            int
-	tools                           []string
-	local                           bool
+	output
+	Run, Session, Local, JSON, Full         bool
+	Format, Endpoint, Model, Effort, KeyEnv string
+	Header, Tools                           []string
+	Turn, From, MaxCalls                    int
+	Timeout                                 time.Duration
+
+	cmd    *cobra.Command
+	bundle *replay.Bundle // what the model was given
 }
 
 func newReplay() *cobra.Command {
 	var p replayer
-	cmd := described("replay", flags{
-		"turn": &p.turn, "format": &p.format, "output": &p.out.path, "run": &p.run, "endpoint": &p.endpoint,
-		"model": &p.model, "effort": &p.effort, "key-env": &p.keyEnv, "header": &p.headers, "max-calls": &p.maxCalls,
-		"timeout": &p.timeout, "force": &p.out.force, "json": &p.asJSON, "full": &p.full, "session": &p.session,
-		"from": &p.from, "tools": &p.tools, "local": &p.local,
-	}, func(cmd *cobra.Command, args []string) error {
-		if p.session && len(args) > 1 {
+	return described("replay", &p, func(cmd *cobra.Command, args []string) error {
+		if p.Session && len(args) > 1 {
 			return nil
-		} else if p.session {
+		} else if p.Session {
 			return usagef("--session runs the agent again; name its command after a --, as in replay %s --session -- claude",
 				"last")
 		}
 		return exactly(1, "a session")(cmd, args)
 	}, func(cmd *cobra.Command, args []string) error {
 		p.cmd = cmd
-		if p.session && p.asJSON {
+		if p.Session && p.JSON {
 			return usagef("--json is for the report on turns; leave it out with --session")
 		}
-		if p.session {
+		if p.Session {
 			return p.play(args[0], args[1:])
 		}
 		for _, flag := range []string{"from", "tools", "local"} {
@@ -73,7 +63,7 @@ func newReplay() *cobra.Command {
 		if err := p.check(); err != nil {
 			return err
 		}
-		if p.run {
+		if p.Run {
 			return p.ask(args[0])
 		}
 		return withSession(cmd, args[0], func(ctx context.Context, r document.Reader, id string) error {
@@ -81,17 +71,15 @@ func newReplay() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if doc := document.Build(in); p.format == "" && p.out.path == "" {
+			if doc := document.Build(in); p.Format == "" && p.Output == "" {
 				return p.report(doc)
-			} else if p.bundle, err = replay.ForTurn(doc, in.Transcript, p.turn, p.model, p.effort); err != nil {
+			} else if p.bundle, err = replay.ForTurn(doc, in.Transcript, p.Turn, p.Model, p.Effort); err != nil {
 				return err
 			}
-			p.out.source = r.Name()
+			p.source = r.Name()
 			return p.write()
 		})
 	})
-	complete(cmd, "format", replay.Names())
-	return cmd
 }
 
 func replayFormats() string {
@@ -107,27 +95,27 @@ func replayFormats() string {
 func (p *replayer) check() error {
 	changed := p.cmd.Flags().Changed
 	for _, flag := range []string{"endpoint", "key-env", "header", "max-calls", "timeout"} {
-		if !p.run && changed(flag) {
+		if !p.Run && changed(flag) {
 			return usagef("--%s is for --run; add --run, or leave --%s out", flag, flag)
 		}
 	}
 	switch {
-	case p.format != "" && p.format != replay.BundleName && replay.FormatOf(p.format) == nil:
-		return usagef("unknown format %q: use %s", p.format, either(replay.Names()))
-	case changed("turn") && p.turn < 1:
-		return usagef("--turn %d is not a turn; turns are counted from 1", p.turn)
-	case p.run:
+	case p.Format != "" && p.Format != replay.BundleName && replay.FormatOf(p.Format) == nil:
+		return usagef("unknown format %q: use %s", p.Format, either(replay.Names()))
+	case changed("turn") && p.Turn < 1:
+		return usagef("--turn %d is not a turn; turns are counted from 1", p.Turn)
+	case p.Run:
 		return p.checkRun()
 	}
-	switch writes := p.format != "" || p.out.path != ""; {
-	case !writes && (p.model != "" || p.effort != ""):
+	switch writes := p.Format != "" || p.Output != ""; {
+	case !writes && (p.Model != "" || p.Effort != ""):
 		return usagef("--model and --effort are for requests; add --format or --run")
-	case p.out.path != "" && p.format == "" && !p.toDirectory():
-		return usagef("--output %s needs --format; name a directory, ending in a slash, for all formats", p.out.path)
-	case p.format != "" && p.toDirectory():
+	case p.Output != "" && p.Format == "" && !p.toDirectory():
+		return usagef("--output %s needs --format; name a directory, ending in a slash, for all formats", p.Output)
+	case p.Format != "" && p.toDirectory():
 		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file",
-			p.out.path)
-	case writes && p.asJSON:
+			p.Output)
+	case writes && p.JSON:
 		return usagef("--json is for reports, and requests are JSON already; omit it")
 	}
 	return nil
@@ -135,45 +123,45 @@ func (p *replayer) check() error {
 
 func (p *replayer) checkRun() error {
 	switch {
-	case p.out.path != "":
+	case p.Output != "":
 		return usagef("--run stores the answer; leave out --output")
-	case p.format == replay.BundleName:
+	case p.Format == replay.BundleName:
 		return usagef("a bundle is not a request; use --format %s with --run",
 			either(replay.Names()[:len(replay.Names())-1]))
-	case p.endpoint == "":
+	case p.Endpoint == "":
 		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
-	case p.timeout <= 0:
-		return usagef("--timeout %s is not a time to wait; give more than 0", p.timeout)
-	case p.maxCalls < 1:
-		return usagef("--max-calls %d asks nothing; give 1 or more", p.maxCalls)
+	case p.Timeout <= 0:
+		return usagef("--timeout %s is not a time to wait; give more than 0", p.Timeout)
+	case p.MaxCalls < 1:
+		return usagef("--max-calls %d asks nothing; give 1 or more", p.MaxCalls)
 	}
 	return nil
 }
 
 func (p *replayer) toDirectory() bool {
-	if p.out.path == "" {
+	if p.Output == "" {
 		return false
 	}
-	info, err := os.Stat(p.out.path)
-	return err == nil && info.IsDir() || os.IsPathSeparator(p.out.path[len(p.out.path)-1])
+	info, err := os.Stat(p.Output)
+	return err == nil && info.IsDir() || os.IsPathSeparator(p.Output[len(p.Output)-1])
 }
 
 // report prints which turns can be rerun, or whether the one that is named can.
 func (p *replayer) report(doc *document.Document) (err error) {
 	verdict := doc.Eligibility()
-	if p.turn > 0 {
-		one := doc.TurnEligibility(p.turn)
+	if p.Turn > 0 {
+		one := doc.TurnEligibility(p.Turn)
 		if one == nil {
-			return doc.NoTurn(p.turn)
+			return doc.NoTurn(p.Turn)
 		}
 		verdict = &document.Eligibility{SessionID: doc.Session.ID, Eligible: one.Eligible,
 			Turns: []*document.TurnEligibility{one}}
 	}
-	if p.asJSON {
+	if p.JSON {
 		err = writeJSON(p.cmd, verdict)
 	} else {
 		o := terminal(p.cmd)
-		o.Full = p.full || p.turn > 0
+		o.Full = p.Full || p.Turn > 0
 		err = render.Eligibility(p.cmd.OutOrStdout(), verdict, o)
 	}
 	if err == nil && !verdict.Eligible {
@@ -186,15 +174,15 @@ func (p *replayer) report(doc *document.Document) (err error) {
 func (p *replayer) write() error {
 	p.warn()
 	if !p.toDirectory() {
-		return p.out.write(p.cmd, p.out.path, true, func(w io.Writer) error { return p.bundle.Encode(w, p.format) })
+		return p.output.write(p.cmd, p.Output, true, func(w io.Writer) error { return p.bundle.Encode(w, p.Format) })
 	}
-	if err := makeDirectory(p.out.path); err != nil {
+	if err := makeDirectory(p.Output); err != nil {
 		return err
 	}
 	for _, name := range replay.Names() {
-		path := filepath.Join(p.out.path, name+".json")
+		path := filepath.Join(p.Output, name+".json")
 		encode := func(w io.Writer) error { return p.bundle.Encode(w, name) }
-		if err := p.out.file(path, true, encode); err != nil {
+		if err := p.output.file(path, true, encode); err != nil {
 			return err
 		}
 		fmt.Fprintln(p.cmd.OutOrStdout(), document.Sanitize(path))
@@ -213,26 +201,26 @@ func (p *replayer) warn() {
 }
 
 func (p *replayer) client() (*replay.Client, error) {
-	c := &replay.Client{Format: replay.Formats()[0], Endpoint: p.endpoint, MaxCalls: p.maxCalls, Header: http.Header{}}
-	if p.format != "" {
-		c.Format = replay.FormatOf(p.format)
+	c := &replay.Client{Format: replay.Formats()[0], Endpoint: p.Endpoint, MaxCalls: p.MaxCalls, Header: http.Header{}}
+	if p.Format != "" {
+		c.Format = replay.FormatOf(p.Format)
 	}
 	if _, err := c.URL(); err != nil {
 		return nil, usagef("%w", err)
 	}
 	env := c.Format.KeyEnv
-	if p.keyEnv != "" {
-		env = p.keyEnv
+	if p.KeyEnv != "" {
+		env = p.KeyEnv
 	}
 	if env != "" {
 		c.Key = os.Getenv(env)
 	}
-	if c.Key == "" && p.keyEnv != "" {
+	if c.Key == "" && p.KeyEnv != "" {
 		return nil, usagef("%s is empty, or not in the environment; "+
 			"set it to the key of the API, or leave out --key-env",
-			p.keyEnv)
+			p.KeyEnv)
 	}
-	for _, h := range p.headers {
+	for _, h := range p.Header {
 		name, value, ok := strings.Cut(h, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
 			return nil, usagef("--header %q is not a header; write it as %q", h, "name: value")
@@ -251,7 +239,7 @@ func (p *replayer) ask(name string) error {
 	}
 	// The store is taken first, so that no answer is paid for that cannot be kept.
 	err = withIdle(p.cmd, name, func(ctx context.Context, s store.Service, of *web.Conversation) error {
-		b, err := replay.ForTurn(of.Timeline, of.Transcript, p.turn, p.model, p.effort)
+		b, err := replay.ForTurn(of.Timeline, of.Transcript, p.Turn, p.Model, p.Effort)
 		if err != nil {
 			return err
 		}
@@ -259,15 +247,15 @@ func (p *replayer) ask(name string) error {
 			return usagef("turn %d of session %s has no user message to ask again; choose another with --turn", b.Turn,
 				of.ID)
 		}
-		if !b.Eligible && !p.out.force {
+		if !b.Eligible && !p.Force {
 			p.warn()
 			return usagef("turn %d of session %s is not replay-eligible; add --force to ask with what there is", b.Turn,
 				of.ID)
 		}
-		if p.model != "" {
+		if p.Model != "" {
 			b.Model.ProviderID = c.Provider()
 		}
-		asking, cancel := context.WithTimeout(ctx, p.timeout)
+		asking, cancel := context.WithTimeout(ctx, p.Timeout)
 		defer cancel()
 		a, err := b.Run(asking, c)
 		if err != nil {
@@ -321,17 +309,17 @@ func (p *replayer) refused(err error, c *replay.Client) error {
 	status, isStatus := errors.AsType[*replay.StatusError](err)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w; --timeout waits longer than %s", err, p.timeout)
+		return fmt.Errorf("%w; --timeout waits longer than %s", err, p.Timeout)
 	case !isStatus || status.Code != http.StatusUnauthorized && status.Code != http.StatusForbidden:
 		return err
-	case c.Key == "" && c.Format.KeyEnv != "" && p.keyEnv == "":
+	case c.Key == "" && c.Format.KeyEnv != "" && p.KeyEnv == "":
 		return fmt.Errorf("%w; no key was sent: set %s, or name the variable that has it with --key-env", err,
 			c.Format.KeyEnv)
 	case c.Key == "":
 		return fmt.Errorf("%w; no key was sent: name the variable that has it with --key-env", err)
 	}
 	return fmt.Errorf("%w; the key is that of %s: --key-env names another variable", err,
-		cmp.Or(p.keyEnv, c.Format.KeyEnv))
+		cmp.Or(p.KeyEnv, c.Format.KeyEnv))
 }
 
 func replayTitle(of string, b *replay.Bundle) string {
@@ -377,7 +365,7 @@ func (p *replayer) printReport(a *replay.Answer, fork string) error {
 	if a.Err != nil {
 		t.Error = a.Err.Error()
 	}
-	if p.asJSON {
+	if p.JSON {
 		return writeJSON(p.cmd, t)
 	}
 	_, err := io.WriteString(p.cmd.OutOrStdout(), phrases.Text("rerun", &t))

@@ -31,12 +31,12 @@ func (p *replayer) play(name string, command []string) error {
 	if err != nil {
 		return err
 	}
-	if p.from != 0 && doc.Turn(p.from) == nil {
-		return doc.NoTurn(p.from)
+	if p.From != 0 && doc.Turn(p.From) == nil {
+		return doc.NoTurn(p.From)
 	}
 	player := replay.NewPlayer(doc)
-	player.From = p.from
-	tools := strings.FieldsFunc(strings.Join(p.tools, ","), func(r rune) bool { return r == ',' })
+	player.From = p.From
+	tools := strings.FieldsFunc(strings.Join(p.Tools, ","), func(r rune) bool { return r == ',' })
 	if err := player.Tools(tools...); err != nil {
 		return usagef("--tools: %w", err)
 	}
@@ -71,8 +71,8 @@ func (p *replayer) play(name string, command []string) error {
 			return err
 		}
 	}
-	o := runOptions{noContent: true}
-	if p.from != 0 {
+	o := runOptions{NoContent: true}
+	if p.From != 0 {
 		player.Live = recorder.Proxy(upstreams(env.servers), recorder.NewTransport())
 	} else {
 		o.connects = p.closeNetwork(&env, listener.Addr().(*net.TCPAddr).Port)
@@ -98,7 +98,7 @@ func (p *replayer) closeNetwork(env *agentEnvironment, port int) []int {
 		"NO_PROXY": "127.0.0.1,localhost,::1"} {
 		env.added[name], env.added[strings.ToLower(name)] = value, value
 	}
-	if p.local {
+	if p.Local {
 		_ = note(p.cmd, "missing: with --local, programs that heed no proxy variables have the network\n")
 		return nil
 	} else if err := canEnclose(); err != nil {

@@ -31,10 +31,10 @@ import (
 
 // runOptions are the flags of run.
 type runOptions struct {
-	content, noContent, printEnv, noProxy, quiet bool
-	pipe                                         pipeOptions
-	experiment, of                               string // the name, and the case
-	watch                                        string // a file of rules
+	pipeOptions
+	Content, NoContent, Env, NoProxy, Quiet bool
+	Experiment, Case                        string // its name, and that of the case
+	Watch                                   string // a file of rules
 
 	environ  []string // what the agent's environment is made of; nil is this process's
 	connects []int    // the ports that the agent can connect to besides that of the run; nil are all
@@ -48,29 +48,26 @@ type runOptions struct {
 // if one of them dies, the other serves in its place.
 func newRun() *cobra.Command {
 	var o runOptions
-	cmd := described("run", flags{"content": &o.content, "no-content": &o.noContent, "env": &o.printEnv,
-		"no-proxy": &o.noProxy, "quiet": &o.quiet, "acp": &o.pipe.acp, "mcp": &o.pipe.mcp,
-		"propagate": &o.pipe.propagate, "experiment": &o.experiment, "case": &o.of, "watch": &o.watch}, cobra.ArbitraryArgs,
+	cmd := described("run", &o, cobra.ArbitraryArgs,
 		func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && !o.printEnv {
+			if len(args) == 0 && !o.Env {
 				return usagef("run what? name the agent's command, as in %s run -- claude -p hello", ownName())
 			}
-			if o.of != "" && o.experiment == "" {
+			if o.Case != "" && o.Experiment == "" {
 				return usagef("--case is that of an experiment; add --experiment NAME")
 			}
-			if o.watch != "" && (o.pipe != (pipeOptions{}) || os.Getenv(envRun) != "") {
+			if o.Watch != "" && (o.pipeOptions != (pipeOptions{}) || os.Getenv(envRun) != "") {
 				return usagef("--watch is for agents that end, and of the outermost run; leave it out with --acp, --mcp and " +
 					"in a run, and use agenttrace watch")
 			}
-			if o.pipe != (pipeOptions{}) {
-				if o.experiment != "" {
+			if o.pipeOptions != (pipeOptions{}) {
+				if o.Experiment != "" {
 					return usagef("--experiment is for agents that end; leave it out with --acp and --mcp")
 				}
 				return o.runPiped(cmd, args)
 			}
 			return o.run(cmd, args)
 		})
-	pricesFlag(cmd)
 	cmd.Flags().SetInterspersed(false) // flags after the command are the agent's
 	cmd.AddCommand(newRecord(), newEnclosed(), newShell())
 	return cmd
@@ -121,7 +118,7 @@ type ran struct {
 
 func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	cmd.SetContext(context.WithoutCancel(cmd.Context())) // a signal is the agent's
-	if os.Getenv(envRun) != "" && !o.printEnv {          // the run around it records what this one does
+	if os.Getenv(envRun) != "" && !o.Env {               // the run around it records what this one does
 		return o.start(cmd, args, os.Environ(), nil)
 	}
 	r := &recorderProcess{answered: make(chan struct{}), stop: make(chan struct{})}
@@ -142,11 +139,11 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	record.Remote, _ = cmd.Flags().GetString("remote")
 	record.Prices, _ = cmd.Flags().GetString("prices")
 	var rules *gate.Rules
-	if o.watch != "" {
-		if rules, err = gate.ReadRules(o.watch); err != nil {
+	if o.Watch != "" {
+		if rules, err = gate.ReadRules(o.Watch); err != nil {
 			return usageError{err}
 		}
-		if record.Watch, err = filepath.Abs(o.watch); err != nil {
+		if record.Watch, err = filepath.Abs(o.Watch); err != nil {
 			return err
 		}
 	}
@@ -158,15 +155,15 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 			record.Client, record.Agent = client.Name, client.Name
 		}
 	}
-	content := o.content || !o.noContent && o.mayHaveContent(cmd, client)
+	content := o.Content || !o.NoContent && o.mayHaveContent(cmd, client)
 	env := agentEnvironment{address: r.listener.Addr().String(), telemetry: r.telemetry.Addr().String(), run: record.ID,
-		content: content, proxied: !o.noProxy, client: client, of: o.environ}
+		content: content, proxied: !o.NoProxy, client: client, of: o.environ}
 	if env.of == nil {
 		env.of = os.Environ()
 	}
 	env.fill()
 	record.Servers = env.servers
-	if o.printEnv {
+	if o.Env {
 		return env.print(cmd.OutOrStdout(), args)
 	}
 	if record.Directory, err = runDirectory(record.ID); err != nil {
@@ -179,7 +176,7 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	err = o.supervise(cmd, r, rules, args, env.all)
 	problem := r.end()
 	o.recorded = r.ran.Sessions
-	if o.experiment != "" && len(r.ran.Sessions) > 0 {
+	if o.Experiment != "" && len(r.ran.Sessions) > 0 {
 		problem = errors.Join(problem, o.enroll(cmd, r.ran.Sessions))
 	}
 	select {
@@ -188,7 +185,7 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 		_, err = dieOf(0), exited{exitStopped}
 	default:
 	}
-	if !o.quiet && r.hasBegun {
+	if !o.Quiet && r.hasBegun {
 		o.report(cmd, &r.ran, problem)
 	}
 	return err
@@ -461,14 +458,14 @@ func (o *runOptions) enroll(cmd *cobra.Command, ids []string) error {
 	defer cancel()
 	s, err := patientOpener(cmd)(ctx)
 	if err != nil {
-		return fmt.Errorf("experiment %s: %w", o.experiment, err)
+		return fmt.Errorf("experiment %s: %w", o.Experiment, err)
 	}
 	for _, id := range ids {
 		row, missing := s.Session(ctx, id)
 		if err = errors.Join(err, missing); missing != nil || row.ParentID != nil {
 			continue // a sub-agent's session is part of another
 		}
-		n := store.Annotation{Kind: store.AnnotationTag, Name: gate.TagExperiment + o.experiment, Label: o.of}
+		n := store.Annotation{Kind: store.AnnotationTag, Name: gate.TagExperiment + o.Experiment, Label: o.Case}
 		_, failed := web.AddAnnotation(ctx, s, id, n)
 		err = errors.Join(err, failed)
 	}
@@ -491,7 +488,7 @@ func (o *runOptions) mayHaveContent(cmd *cobra.Command, c *client) bool {
 	if text, err := os.ReadFile(path); err == nil {
 		return strings.TrimSpace(string(text)) == "yes"
 	}
-	if o.printEnv || !isTerminal(cmd.ErrOrStderr()) || !isTerminal(os.Stdin) {
+	if o.Env || !isTerminal(cmd.ErrOrStderr()) || !isTerminal(os.Stdin) {
 		return false
 	}
 	_ = note(cmd, "agenttrace: %s leaves what is said out of its telemetry unless it is set otherwise.\n"+

@@ -25,7 +25,7 @@ import (
 )
 
 // pipeOptions are the flags of run for a program that speaks a protocol on its standard input and output.
-type pipeOptions struct{ acp, mcp, propagate bool }
+type pipeOptions struct{ ACP, MCP, Propagate bool }
 
 // runPiped runs a program between the client, which is on standard input and output, and records what the two send to
 // each other. Nothing that happens to the recording changes anything for them.
@@ -33,9 +33,9 @@ func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
 		return usagef("run what? name the command of the agent or server, as in %s run --acp -- my-agent", ownName())
-	case o.pipe.acp && o.pipe.mcp:
+	case o.ACP && o.MCP:
 		return usagef("a program speaks one protocol; use one of --acp and --mcp")
-	case o.pipe.propagate && !o.pipe.acp:
+	case o.Propagate && !o.ACP:
 		return usagef("--propagate is for --acp; add that, or leave it out")
 	}
 	// A signal is for the program. What it said is stored after it has ended.
@@ -48,7 +48,7 @@ func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
 	}
 	pipe := &recorder.Pipe{Cmd: program, In: cmd.InOrStdin(), Out: cmd.OutOrStdout()}
 	recording := o.recordACP
-	if o.pipe.mcp {
+	if o.MCP {
 		recording = o.recordMCP
 	}
 	record, finish, err := recording(cmd, say)
@@ -57,10 +57,10 @@ func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
 		record, finish = func([]recorder.Message) {}, func(*os.ProcessState) {}
 	}
 	pipe.Queue = recorder.NewQueue(record)
-	if address := replayAddress(); o.pipe.mcp && address != "" {
+	if address := replayAddress(); o.MCP && address != "" {
 		pipe.Answer = recorder.ReplayTools(address)
 	}
-	if o.pipe.propagate {
+	if o.Propagate {
 		pipe.Rewrite = func(line []byte) []byte { return recorder.Propagate(line, newTraceparent) }
 	}
 	var stop func()
@@ -135,7 +135,7 @@ func (o *runOptions) recordACP(cmd *cobra.Command, say func(string, ...any)) (re
 			say("not all that was said is stored: %v; it is in %s, with secrets that were in it: "+
 				"agenttrace import --format acp %[2]s", err, path)
 		}
-		if all == nil || o.quiet {
+		if all == nil || o.Quiet {
 			return
 		}
 		if err := o.summarize(cmd, slices.Sorted(maps.Keys(all))); err != nil {
@@ -157,7 +157,7 @@ func (o *runOptions) recordMCP(cmd *cobra.Command, say func(string, ...any)) (re
 		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 		defer cancel()
 		err := r.Close(ctx)
-		if ids := r.Sessions(); err == nil && len(ids) > 0 && !o.quiet {
+		if ids := r.Sessions(); err == nil && len(ids) > 0 && !o.Quiet {
 			err = o.summarize(cmd, ids)
 		}
 		if err != nil {

@@ -37,7 +37,7 @@ import (
 // run is; its standard output has the answer.
 func newRecord() *cobra.Command {
 	record := &cobra.Command{Use: "record", Hidden: true, Args: cobra.NoArgs}
-	pricesFlag(record)
+	addFlags(record.Flags(), "(prices)", nil)
 	record.RunE = func(cmd *cobra.Command, _ []string) error {
 		lines := json.NewDecoder(bufio.NewReader(cmd.InOrStdin()))
 		var run runRecord

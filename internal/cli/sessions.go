@@ -106,25 +106,15 @@ func resolveAll(ctx context.Context, r store.Reader, names []string) (ids []stri
 	return ids, nil
 }
 
-// spot has the flags that name a place in a session: a message, by the flag with that name, or a turn.
-type spot struct {
-	flag, message string
-	turn          int
-}
-
-// place is the place that the flags name, of which one may be given.
-func (x *spot) place(cmd *cobra.Command) (p web.Place, err error) {
-	message, turn := cmd.Flags().Changed(x.flag), cmd.Flags().Changed("turn")
-	if message {
-		p.Message = &x.message
+// placeOf is the place in a session that the flags name: a message, by the flag of a name, or a turn.
+func placeOf(cmd *cobra.Command, flag string, message *string, turn *int) (p web.Place) {
+	if cmd.Flags().Changed(flag) {
+		p.Message = message
 	}
-	if turn {
-		p.Turn = &x.turn
+	if cmd.Flags().Changed("turn") {
+		p.Turn = turn
 	}
-	if message && turn {
-		err = usagef("--%s and --turn exclude each other; use one of them", x.flag)
-	}
-	return p, err
+	return p
 }
 
 // withIdle opens the store for writing and calls fn with the session that name means, unless the session is at work.
@@ -148,22 +138,21 @@ func withIdle(cmd *cobra.Command, name string,
 }
 
 func newFork() *cobra.Command {
-	at, title, asJSON := spot{flag: "at"}, "", false
-	to := flags{"at": &at.message, "turn": &at.turn, "title": &title, "json": &asJSON}
-	return described("fork", to, exactly(1, "one session"), func(cmd *cobra.Command, args []string) error {
-		if title = strings.TrimSpace(title); title == "" && cmd.Flags().Changed("title") {
+	var x struct {
+		At, Title string
+		Turn      int
+		JSON      bool
+	}
+	return described("fork", &x, exactly(1, "one session"), func(cmd *cobra.Command, args []string) error {
+		if x.Title = strings.TrimSpace(x.Title); x.Title == "" && cmd.Flags().Changed("title") {
 			return usagef("the title is empty; give one, or omit --title")
 		}
-		place, err := at.place(cmd)
-		if err != nil {
-			return err
-		}
 		return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *web.Conversation) error {
-			done, err := c.Fork(ctx, s, place, title, time.Now())
+			done, err := c.Fork(ctx, s, placeOf(cmd, "at", &x.At, &x.Turn), x.Title, time.Now())
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if x.JSON {
 				return writeJSON(cmd, done)
 			}
 			_ = note(cmd, "%s up to turn %d of %s copied\n", counted(done.Messages, "message"), done.Turn,
@@ -175,23 +164,24 @@ func newFork() *cobra.Command {
 }
 
 func newRewind() *cobra.Command {
-	at, undo, asJSON := spot{flag: "to"}, false, false
-	to := flags{"to": &at.message, "turn": &at.turn, "undo": &undo, "json": &asJSON}
-	return described("rewind", to, exactly(1, "one session"), func(cmd *cobra.Command, args []string) error {
-		place, err := at.place(cmd)
+	var x struct {
+		To         string
+		Turn       int
+		Undo, JSON bool
+	}
+	return described("rewind", &x, exactly(1, "one session"), func(cmd *cobra.Command, args []string) error {
+		place := placeOf(cmd, "to", &x.To, &x.Turn)
 		switch given := place != (web.Place{}); {
-		case err != nil:
-			return err
-		case undo && given:
+		case x.Undo && given:
 			return usagef("--undo takes back the last rewind; leave out --to and --turn")
-		case !undo && !given:
+		case !x.Undo && !given:
 			return usagef("rewind does not know where to; " +
 				"add --turn with the number of a turn, or --to with a user's message")
 		}
 		return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *web.Conversation) error {
 			var done *web.Rewound
 			var err error
-			if undo {
+			if x.Undo {
 				done, err = c.Unrewind(ctx, s)
 			} else {
 				done, err = c.Rewind(ctx, s, place, time.Now())
@@ -199,37 +189,36 @@ func newRewind() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return answer(cmd, asJSON, done, "%s", phrases.Text("rewound", done))
+			return answer(cmd, x.JSON, done, "%s", phrases.Text("rewound", done))
 		})
 	})
 }
 
 func newRemove() *cobra.Command {
-	var olderThan string
-	var children, archived, dryRun, yes, asJSON bool
-	var x filters
-	cmd := described("rm", flags{
-		"older-than": &olderThan, "children": &children, "archived": &archived, "dry-run": &dryRun, "yes": &yes,
-		"json": &asJSON,
-	}, nil, func(cmd *cobra.Command, args []string) error {
-		selects := olderThan != "" || x.given(cmd)
+	var x struct {
+		filters
+		OlderThan                             string
+		Children, Archived, DryRun, Yes, JSON bool
+	}
+	return described("rm", &x, nil, func(cmd *cobra.Command, args []string) error {
+		selects := x.OlderThan != "" || x.given(cmd)
 		switch {
 		case len(args) == 0 && !selects:
 			return usagef("rm does not know what to delete; name sessions, or add --older-than 30d or another filter")
-		case len(args) > 0 && (selects || archived):
+		case len(args) > 0 && (selects || x.Archived):
 			return usagef("filters and sessions exclude each other; use one of them")
-		case selects && children:
+		case selects && x.Children:
 			return usagef("--children is for sessions that are named; leave it out: filters select those of a session, too")
 		}
 		before := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) // whatever a clock was set to
-		for flag, age := range map[string]string{"older-than": olderThan, "since": x.since, "until": x.until} {
+		for flag, age := range map[string]string{"older-than": x.OlderThan, "since": x.Since, "until": x.Until} {
 			if err := store.AmbiguousAge(age); err != nil {
 				return usagef("--%s %w", flag, err)
 			}
 		}
-		if olderThan != "" {
+		if x.OlderThan != "" {
 			var err error
-			if before, err = store.ParseAge(olderThan, time.Now()); err != nil {
+			if before, err = store.ParseAge(x.OlderThan, time.Now()); err != nil {
 				return usagef("--older-than %w", err)
 			}
 		}
@@ -237,33 +226,31 @@ func newRemove() *cobra.Command {
 			var sessions []session.Session
 			var err error
 			if !selects {
-				sessions, err = named(ctx, r, args, children)
+				sessions, err = named(ctx, r, args, x.Children)
 			} else if sessions, err = store.Stale(r.Sessions(ctx, store.UpdatedSince(time.Time{})), before,
-				archived); err == nil && x.any() {
+				x.Archived); err == nil && x.any() {
 				sessions, err = x.families(ctx, r, sessions)
 			}
-			if err == nil && olderThan != "" {
+			if err == nil && x.OlderThan != "" {
 				err = note(cmd, "%s, last updated before %s (%s ago)\n", counted(len(sessions), "session"),
-					before.Format("2006-01-02 15:04:05 MST"), olderThan)
+					before.Format("2006-01-02 15:04:05 MST"), x.OlderThan)
 			}
-			switch none := len(sessions) == 0 && !asJSON; {
+			switch none := len(sessions) == 0 && !x.JSON; {
 			case err != nil:
 				return err
 			case none && x.any():
 				return x.reportNone(cmd, r, everySession)
 			case none:
-				return note(cmd, "no session is older than %s\n", olderThan)
-			case !dryRun:
-				return deleteSessions(cmd, sessions, yes, asJSON)
+				return note(cmd, "no session is older than %s\n", x.OlderThan)
+			case !x.DryRun:
+				return deleteSessions(cmd, sessions, x.Yes, x.JSON)
 			}
 			if selects {
 				r.IdleTimeout = -1 // they are old
 			}
-			return listSessions(cmd, r, sessions, nil, asJSON)
+			return listSessions(cmd, r, sessions, nil, x.JSON)
 		})
 	})
-	addFilters(cmd, &x)
-	return cmd
 }
 
 // named are the sessions that the names mean, with children those that came of them, too.
@@ -334,22 +321,17 @@ const envAuthor = "AGENTTRACE_AUTHOR"
 
 func newEdit() *cobra.Command {
 	var e editor
-	var list, asJSON bool
-	return described("edit", flags{
-		"title": &e.title, "archive": &e.archive, "unarchive": &e.unarchive, "turn": &e.turn, "part": &e.part,
-		"tag": &e.tags, "untag": &e.untag, "score": &e.scores, "note": &e.notes, "remove": &e.remove,
-		"comment": &e.comment, "author": &e.author, "list": &list, "json": &asJSON,
-	}, atLeastOne, func(cmd *cobra.Command, args []string) error {
-		if err := e.check(cmd, list); err != nil {
+	return described("edit", &e, atLeastOne, func(cmd *cobra.Command, args []string) error {
+		if err := e.check(cmd); err != nil {
 			return err
 		}
-		if list {
+		if e.List {
 			return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 				ids, err := resolveAll(ctx, r, args)
 				if err != nil {
 					return err
 				}
-				return listAnnotations(cmd, r, ids, asJSON)
+				return listAnnotations(cmd, r, ids, e.JSON)
 			})
 		}
 		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
@@ -365,14 +347,14 @@ func newEdit() *cobra.Command {
 			}
 			for i, id := range ids {
 				done, err := e.change(ctx, s, id, annotations[i])
-				if err == nil && !asJSON {
+				if err == nil && !e.JSON {
 					err = note(cmd, "%s: %s\n", document.Sanitize(id), done)
 				}
 				if err != nil {
 					return err
 				}
 			}
-			if asJSON {
+			if e.JSON {
 				return listAnnotations(cmd, s, ids, true)
 			}
 			return nil
@@ -382,40 +364,36 @@ func newEdit() *cobra.Command {
 
 // editor is what the command line asks for.
 type editor struct {
-	title                              string
-	archive, unarchive                 bool
-	turn                               int
-	part, comment, author              string
-	tags, untag, scores, notes, remove []string
+	Title                           string
+	Archive, Unarchive, List, JSON  bool
+	Turn                            int
+	Part, Comment, Author           string
+	Tag, Untag, Score, Note, Remove []string
 }
 
 // check finds what on the command line contradicts itself.
-func (e *editor) check(cmd *cobra.Command, list bool) error {
-	sets := len(e.tags) + len(e.scores)
+func (e *editor) check(cmd *cobra.Command) error {
+	sets := len(e.Tag) + len(e.Score)
 	given := cmd.Flags().Changed
-	e.title = strings.ToValidUTF8(strings.TrimSpace(e.title), "\uFFFD")
-	all := sets + len(e.untag) + len(e.notes) + len(e.remove)
-	changes := all > 0 || e.title != "" || e.archive || e.unarchive
+	e.Title = strings.ToValidUTF8(strings.TrimSpace(e.Title), "\uFFFD")
+	all := sets + len(e.Untag) + len(e.Note) + len(e.Remove)
+	changes := all > 0 || e.Title != "" || e.Archive || e.Unarchive
 	switch {
-	case e.title == "" && given("title"):
+	case e.Title == "" && given("title"):
 		return usagef("the title is empty; give one")
-	case list && changes:
+	case e.List && changes:
 		return usagef("--list changes nothing; leave it out, or the other flags")
-	case !list && !changes:
+	case !e.List && !changes:
 		return usagef("edit has nothing to do; add --title, --archive, --unarchive, --tag, --untag, --score, --note, " +
 			"--remove or --list")
-	case given("archive") && given("unarchive"):
-		return usagef("--archive and --unarchive exclude each other; use one of them")
-	case e.comment != "" && sets == 0:
+	case e.Comment != "" && sets == 0:
 		return usagef("--comment is a remark on tags and scores; use --note for a text of its own")
-	case given("turn") && e.part != "":
-		return usagef("--turn and --part exclude each other; use one of them")
-	case (given("turn") || e.part != "") && sets+len(e.untag)+len(e.notes) == 0:
+	case (given("turn") || e.Part != "") && sets+len(e.Untag)+len(e.Note) == 0:
 		return usagef("--turn and --part are of tags, scores and notes; add one, or leave them out")
-	case given("turn") && e.turn < 1:
-		return usagef("--turn is %d; turns are counted from 1", e.turn)
-	case e.author == "":
-		e.author = author()
+	case given("turn") && e.Turn < 1:
+		return usagef("--turn is %d; turns are counted from 1", e.Turn)
+	case e.Author == "":
+		e.Author = author()
 	}
 	return nil
 }
@@ -425,15 +403,15 @@ func (e *editor) change(ctx context.Context, s store.Service, id string, annotat
 	error) {
 	var done []string
 	var err error
-	if e.title != "" {
-		done, err = append(done, "called “"+document.Sanitize(e.title)+"”"), s.SetTitle(ctx, id, e.title, time.Now())
+	if e.Title != "" {
+		done, err = append(done, "called “"+document.Sanitize(e.Title)+"”"), s.SetTitle(ctx, id, e.Title, time.Now())
 	}
-	if err == nil && (e.archive || e.unarchive) {
+	if err == nil && (e.Archive || e.Unarchive) {
 		what := "archived"
-		if e.unarchive {
+		if e.Unarchive {
 			what = "taken back from the archive"
 		}
-		done, err = append(done, what), s.Archive(ctx, id, !e.unarchive, time.Now())
+		done, err = append(done, what), s.Archive(ctx, id, !e.Unarchive, time.Now())
 	}
 	if err == nil && len(annotations) > 0 {
 		done, err = append(done, counted(len(annotations), "annotation")+" changed"), s.Annotate(ctx, annotations)
@@ -454,7 +432,7 @@ func author() string {
 }
 
 func (e *editor) annotations(ctx context.Context, r store.Reader, id string) ([]store.Annotation, error) {
-	message, part, err := web.AnnotationTarget(ctx, r, id, e.turn, e.part)
+	message, part, err := web.AnnotationTarget(ctx, r, id, e.Turn, e.Part)
 	if err != nil {
 		return nil, err
 	}
@@ -468,18 +446,18 @@ func (e *editor) annotations(ctx context.Context, r store.Reader, id string) ([]
 		}
 	}
 	set := func(n store.Annotation) error {
-		n.MessageID, n.PartID, n.Author = message, part, e.author
+		n.MessageID, n.PartID, n.Author = message, part, e.Author
 		_, err := to.Set(n)
 		return err
 	}
-	each(e.tags, func(name string) error {
-		return set(store.Annotation{Kind: store.AnnotationTag, Name: name, Comment: e.comment})
+	each(e.Tag, func(name string) error {
+		return set(store.Annotation{Kind: store.AnnotationTag, Name: name, Comment: e.Comment})
 	})
-	each(e.untag, func(name string) error { return to.Untag(message, part, name) })
-	each(e.scores, func(text string) error {
+	each(e.Untag, func(name string) error { return to.Untag(message, part, name) })
+	each(e.Score, func(text string) error {
 		at := max(0, strings.LastIndex(text, "="))
 		given := strings.TrimSpace(strings.TrimPrefix(text[at:], "="))
-		n := store.Annotation{Kind: store.AnnotationScore, Name: text[:at], Comment: e.comment, Label: given}
+		n := store.Annotation{Kind: store.AnnotationScore, Name: text[:at], Comment: e.Comment, Label: given}
 		number, label, _ := strings.Cut(given, " ")
 		value, err := strconv.ParseFloat(number, 64)
 		if n.Name == "" || given == "" || errors.Is(err, strconv.ErrRange) || math.IsNaN(value) || math.IsInf(value, 0) {
@@ -490,8 +468,8 @@ func (e *editor) annotations(ctx context.Context, r store.Reader, id string) ([]
 		}
 		return set(n)
 	})
-	each(e.notes, func(text string) error { return set(store.Annotation{Kind: store.AnnotationNote, Comment: text}) })
-	each(e.remove, to.Remove)
+	each(e.Note, func(text string) error { return set(store.Annotation{Kind: store.AnnotationNote, Comment: text}) })
+	each(e.Remove, to.Remove)
 	return to.Changes(), err
 }
 

@@ -193,8 +193,3 @@ func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
 	}
 	return d, nil
 }
-
-func idleTimeoutFlag(cmd *cobra.Command) {
-	flags{"idle-timeout": new(time.Duration)}.of("(idle-timeout)", cmd.Flags())
-	cmd.Flags().Lookup("idle-timeout").DefValue = "0s" // the text states what it is
-}

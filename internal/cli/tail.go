@@ -17,12 +17,13 @@ import (
 
 func newTail() *cobra.Command {
 	var t tailer
-	var asJSON, noFollow bool
-	var since string
-	var interval time.Duration
-	cmd := described("tail", flags{
-		"json": &asJSON, "since": &since, "turns": &t.turns, "no-follow": &noFollow, "interval": &interval,
-	}, between(0, 1, "one session or none"), func(cmd *cobra.Command, args []string) (err error) {
+	var x struct {
+		JSON, NoFollow bool
+		Since          string
+		Turns          int
+		Interval       time.Duration
+	}
+	return described("tail", &x, between(0, 1, "one session or none"), func(cmd *cobra.Command, args []string) (err error) {
 		if t.store, t.storeName, err = follow(cmd); err != nil {
 			return err
 		}
@@ -30,13 +31,13 @@ func newTail() *cobra.Command {
 		if len(args) == 1 {
 			t.name = args[0]
 		}
-		if t.turns < 1 {
+		if t.turns = x.Turns; t.turns < 1 {
 			return usagef("--turns is %d; use a number above 0", t.turns)
 		}
-		if interval < 10*time.Millisecond {
-			return usagef("--interval is %s; use 10ms or more", interval)
+		if x.Interval < 10*time.Millisecond {
+			return usagef("--interval is %s; use 10ms or more", x.Interval)
 		}
-		if t.since, err = parseTime("since", since); err != nil {
+		if t.since, err = parseTime("since", x.Since); err != nil {
 			return err
 		}
 		if t.follower.IdleTimeout, err = idleTimeout(cmd); err != nil {
@@ -47,18 +48,16 @@ func newTail() *cobra.Command {
 		printer := render.NewNewsPrinter(terminal(cmd))
 		printer.Grow = isTerminal(cmd.OutOrStdout())
 		t.print = printNews(cmd.OutOrStdout(), printer)
-		if asJSON {
+		if x.JSON {
 			t.print = encodeNews(jsonOutput(cmd))
 		}
-		if noFollow {
+		if x.NoFollow {
 			return t.once(cmd.Context())
 		}
-		ticker := time.NewTicker(interval)
+		ticker := time.NewTicker(x.Interval)
 		defer ticker.Stop()
 		return t.follow(cmd.Context(), ticker.C)
 	})
-	idleTimeoutFlag(cmd)
-	return cmd
 }
 
 // printNews prints news for a person; end is set with the last.

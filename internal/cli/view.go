@@ -32,19 +32,20 @@ import (
 const envTraceURL = "AGENTTRACE_TRACE_URL"
 
 func newView(version string) *cobra.Command {
-	var noOpen bool
-	var traceURL string
-	var port int
-	to := flags{"no-open": &noOpen, "port": &port, "trace-url": &traceURL}
-	cmd := described("view", to, between(0, 1, "at most one session"), func(cmd *cobra.Command, args []string) error {
+	var x struct {
+		NoOpen   bool
+		TraceURL string
+		Port     int
+	}
+	return described("view", &x, between(0, 1, "at most one session"), func(cmd *cobra.Command, args []string) error {
 		if !cmd.Flags().Changed("trace-url") {
-			traceURL = os.Getenv(envTraceURL)
+			x.TraceURL = os.Getenv(envTraceURL)
 		}
-		if err := web.CheckTraceURL(traceURL); err != nil {
+		if err := web.CheckTraceURL(x.TraceURL); err != nil {
 			return usagef("--trace-url: %w", err)
 		}
-		if port < 0 || port > math.MaxUint16 {
-			return usagef("--port is %d; use a number up to %d, or 0 for any port that is free", port, math.MaxUint16)
+		if x.Port < 0 || x.Port > math.MaxUint16 {
+			return usagef("--port is %d; use a number up to %d, or 0 for any x.Port that is free", x.Port, math.MaxUint16)
 		}
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			path := "/"
@@ -56,13 +57,11 @@ func newView(version string) *cobra.Command {
 				path = web.Address("s", id)
 			}
 			if u := collectorPages(cmd); u != nil {
-				return openPage(cmd, u, path, noOpen)
+				return openPage(cmd, u, path, x.NoOpen)
 			}
-			return servePages(cmd, r, version, traceURL, path, port, noOpen)
+			return servePages(cmd, r, version, x.TraceURL, path, x.Port, x.NoOpen)
 		})
 	})
-	pricesFlag(cmd)
-	return cmd
 }
 
 // collectorPages is the address of the pages of the collector that holds the store, with the key of the user, or nil.

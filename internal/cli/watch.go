@@ -13,25 +13,25 @@ import (
 )
 
 func newWatch() *cobra.Command {
-	var file, state string
-	cmd := described("watch", flags{"rules": &file, "state": &state}, noArguments,
+	var x struct{ Rules, State string }
+	return described("watch", &x, noArguments,
 		func(cmd *cobra.Command, _ []string) error {
-			if file == "" {
+			if x.Rules == "" {
 				return usagef("watch needs rules; add --rules FILE, as docs/watch.md describes")
 			}
 			path, err := ownStore(cmd)
 			if err != nil {
 				return err
 			}
-			if state == "" {
+			if x.State == "" {
 				if stores.HasEngine(path) {
 					return usagef("watch of a database needs --state FILE, which remembers what was found")
 				}
-				state = path + gate.WatchSuffix
+				x.State = path + gate.WatchSuffix
 			}
-			w := gate.Watcher{Store: stores.Follow(path), State: state}
+			w := gate.Watcher{Store: stores.Follow(path), State: x.State}
 			defer w.Store.Close()
-			if w.Rules, err = gate.ReadRules(file); err != nil {
+			if w.Rules, err = gate.ReadRules(x.Rules); err != nil {
 				return usageError{err}
 			}
 			if p, err := readPrices(cmd); err != nil {
@@ -58,6 +58,4 @@ func newWatch() *cobra.Command {
 			}
 			return nil
 		})
-	pricesFlag(cmd)
-	return cmd
 }
