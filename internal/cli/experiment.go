@@ -415,37 +415,10 @@ func newBlame() *cobra.Command {
 			case len(cases) == 0:
 				return note(cmd, "no session is a run of the case %q\n", g.Case)
 			}
-			if err := printCulprits(cmd.OutOrStdout(), found); err != nil {
+			if _, err := io.WriteString(cmd.OutOrStdout(), phrases.Text("culprits", found)); err != nil {
 				return err
 			}
 			return note(cmd, "%s", wanting)
 		})
 	})
-}
-
-// printCulprits prints a paragraph for each.
-func printCulprits(w io.Writer, all []gate.Culprit) error {
-	var b strings.Builder
-	for i := range all {
-		c := &all[i]
-		does := "makes this call"
-		if c.Missing {
-			does = "lacks this call"
-		}
-		if i == 0 || c.Case != all[i-1].Case {
-			fmt.Fprintf(&b, "%s\n", document.OneLine(c.Case))
-		}
-		fmt.Fprintf(&b, "  call %d: %s\n", c.Call, document.OneLine(c.Step))
-		fmt.Fprintf(&b, "    a bad run %s: %d of %d bad runs have it, %d of %d good ones (p = %.2g)\n", does, c.Bad,
-			c.BadRuns, c.Good, c.GoodRuns, c.P)
-		for _, e := range c.Evidence {
-			turn := ""
-			if e.Turn > 0 {
-				turn = fmt.Sprintf(" %d", e.Turn)
-			}
-			fmt.Fprintf(&b, "    agenttrace show %s%s\n", document.Sanitize(e.SessionID), turn)
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

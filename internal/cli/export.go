@@ -92,8 +92,6 @@ type exporter struct {
 	// the error of the first of them.
 	written, left int
 	first         error
-	// repaired reports that what the command line says is in the way of each of them.
-	repaired bool
 }
 
 // check finds what on the command line contradicts itself, for one session or several, and makes the redactor if
@@ -145,11 +143,8 @@ func (e *exporter) checkFile(several bool) error {
 func (e *exporter) checkStream(several bool) error {
 	f := e.format
 	switch {
-	case !f.InFile():
+	case !f.InFile(), f.Stream == nil && several && !f.Many:
 		return usagef("%s cannot be written to standard output; name a directory with --output", f.Name)
-	case f.Stream == nil && several && !f.Many:
-		return usagef("%s cannot be written to standard output, and is a file per session; "+
-			"name a directory with --output", f.Name)
 	case f.Stream == nil:
 		return usagef("%s cannot be written to standard output; name a file with --output", f.Name)
 	case f.Binary && isTerminal(e.cmd.OutOrStdout()):
@@ -176,8 +171,6 @@ func (e *exporter) run() error {
 		return err
 	case e.written == 0:
 		return fmt.Errorf("none of %s was exported: %w", counted(len(e.ids), "session"), e.first)
-	case e.repaired:
-		return fmt.Errorf("%d of %s left out: %w", e.left, counted(e.left+e.written, "session"), e.first)
 	}
 	_ = note(e.cmd, "agenttrace: %s exported, %d left out\n", counted(e.written, "session"), e.left)
 	return errFinding
@@ -229,7 +222,6 @@ func (e *exporter) leave(id string, err error) {
 	if len(id) > maximum {
 		id = fmt.Sprintf("%s… (%d bytes)", document.Head(id, maximum), len(id))
 	}
-	e.repaired = is[usageError](err) && (e.left == 0 || e.repaired)
 	e.left++
 	if e.first == nil {
 		e.first = fmt.Errorf("export session %s: %w", id, err)

@@ -91,9 +91,6 @@ func (x *importing) run(cmd *cobra.Command, im *importer.Importer, inputs []impo
 // inputs returns what a command line names: the arguments, standard input, or what is
 // discovered. It returns nil after it has listed the latter.
 func (x *importing) inputs(cmd *cobra.Command, args []string) ([]importer.Input, error) {
-	if x.Yes && !x.Discover {
-		return nil, usagef("--yes is for what --discover lists; add --discover, or leave out --yes")
-	}
 	if x.Discover {
 		if len(args) > 0 {
 			return nil, usagef("--discover looks in the usual places; leave %q out, or leave out --discover", args[0])

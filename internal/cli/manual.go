@@ -91,7 +91,7 @@ func described(name string, into any, args cobra.PositionalArgs,
 	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	s := manual()[name]
 	cmd := &cobra.Command{Use: s.use, Short: s.short, Long: s.long, Example: s.example, Args: args,
-		PreRunE: excluding, RunE: run}
+		PreRunE: combined, RunE: run}
 	switch {
 	case name == "search":
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -106,15 +106,15 @@ func described(name string, into any, args cobra.PositionalArgs,
 	return cmd
 }
 
-// excludes is the annotation of a flag with the one that it excludes.
-const excludes = "agenttrace_excludes"
-
-// excluding refuses flags that exclude each other.
-func excluding(cmd *cobra.Command, _ []string) (err error) {
+// combined refuses flags that exclude each other, and those without the one that they are for.
+func combined(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		for _, other := range f.Annotations[excludes] {
-			if cmd.Flags().Changed(other) {
-				err = usagef("--%s and --%s exclude each other; use one of them", other, f.Name)
+		for mark, others := range f.Annotations {
+			switch given := cmd.Flags().Changed(others[0]); {
+			case given && mark == "!":
+				err = usagef("--%s and --%s exclude each other; use one of them", others[0], f.Name)
+			case !given && mark == "@":
+				err = usagef("--%s is for --%s; add that, or leave --%[1]s out", f.Name, others[0])
 			}
 		}
 	})
@@ -127,8 +127,8 @@ type shared struct {
 	IdleTimeout           time.Duration
 }
 
-// addFlags adds the flags of a section of the manual, except for those that are there. A line of them names a flag, its
-// short form, its default, and after an exclamation mark one that it excludes; or another section.
+// addFlags adds the flags of a section of the manual, except for those that are there. A line of them names another
+// section, or a flag, its short form, its default, and one that it excludes (!) or is for (@).
 func addFlags(f *pflag.FlagSet, section string, into any) {
 	for _, line := range manual()[section].flags {
 		head, usage, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -136,7 +136,7 @@ func addFlags(f *pflag.FlagSet, section string, into any) {
 		if len(words) == 0 || f.Lookup(words[0]) != nil {
 			continue
 		}
-		name, short, value, excluded := words[0], "", "", ""
+		name, short, value, other := words[0], "", "", ""
 		if strings.HasPrefix(name, "(") {
 			addFlags(f, name, into)
 			continue
@@ -145,8 +145,8 @@ func addFlags(f *pflag.FlagSet, section string, into any) {
 			switch word[0] {
 			case '-':
 				short = word[1:]
-			case '!':
-				excluded = word[1:]
+			case '!', '@':
+				other = word
 			default:
 				value = word
 			}
@@ -167,8 +167,8 @@ func addFlags(f *pflag.FlagSet, section string, into any) {
 		default:
 			panic("the manual has a flag --" + name + " that sets nothing")
 		}
-		if excluded != "" {
-			_ = f.SetAnnotation(name, excludes, []string{excluded})
+		if other != "" {
+			_ = f.SetAnnotation(name, other[:1], []string{other[1:]})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -50,72 +51,47 @@ func (o output) write(cmd *cobra.Command, path string, json bool, fn func(io.Wri
 	}
 }
 
-// file calls fn with the file of the path. What is no regular file (a device, a FIFO) is
-// written to as it is, and never replaced.
+// file calls fn with the file of the path. What is no regular file (a device, a FIFO) is written to as it is, needs no
+// --force and is never replaced. Opening a FIFO waits until somebody reads it.
 func (o output) file(path string, json bool, fn func(io.Writer) error) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return writeSpecial(path, info, json, fn)
-	}
-	return o.place(path, false, func(temporary string) error {
-		f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // prompts are sensitive
+	open := func(path string, flags int, json bool) error {
+		f, err := os.OpenFile(path, flags|os.O_WRONLY, 0o600) // prompts are sensitive
 		if err != nil {
 			return err
 		}
-		err = into(f, path, false, fn) // which is no terminal
-		if err == nil {
+		if err = into(f, path, json, fn); err == nil && flags != 0 {
 			err = f.Sync()
 		}
 		return errors.Join(err, f.Close())
-	})
-}
-
-// writeSpecial writes to a device or a FIFO, which is there whatever is written to it: no
-// --force is needed. Opening a FIFO waits until somebody reads it.
-func writeSpecial(path string, info fs.FileInfo, json bool, fn func(io.Writer) error) error {
-	if info.Mode()&fs.ModeSocket != 0 {
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil, info.Mode().IsRegular(), info.IsDir():
+		return o.place(path, false, func(temporary string) error {
+			return open(temporary, os.O_CREATE|os.O_EXCL, false) // which is no terminal
+		})
+	case info.Mode()&fs.ModeSocket != 0:
 		return usagef("write %s: it is a socket; name a file, or pipe standard output to a program that connects to it",
 			path)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return unwritten(path, err)
-	}
-	err = into(f, path, json, fn)
-	if closeErr := f.Close(); err == nil {
-		err = unwritten(path, closeErr)
-	}
-	return err
+	return unwritten(path, open(path, 0, json))
 }
 
-var descriptorPath = regexp.MustCompile(`^/dev/(stdin|stdout|stderr)$|^/(?:dev|proc/self|proc/thread-self|proc/` +
-	strconv.Itoa(os.Getpid()) + `)/fd/(\d+)$`)
+var descriptorPath = regexp.MustCompile(`^/dev/(stdin|stdout|stderr)$|^/(?:dev|proc/self)/fd/(\d+)$`)
 
 // descriptor returns the number of the descriptor of this process that a path names, such as /dev/stdout, /dev/fd/3 and
-// /proc/self/fd/3, also by way of symbolic links. Opening such a path opens its file another time: what is there would
-// be replaced or overwritten, though the shell has it open already.
+// /proc/self/fd/3. Opening such a path opens its file another time: what is there would be replaced or overwritten,
+// though the shell has it open already.
 func descriptor(path string) (n int, ok bool) {
-	const maxLinks = 40 // as Linux has it
-	for range maxLinks {
-		if path == "" {
-			break
-		}
-		if found := descriptorPath.FindStringSubmatch(filepath.ToSlash(filepath.Clean(path))); found != nil {
-			if found[1] != "" {
-				return slices.Index([]string{"stdin", "stdout", "stderr"}, found[1]), true
-			}
-			n, err := strconv.Atoi(found[2])
-			return n, err == nil
-		}
-		target, err := os.Readlink(path)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
-		}
-		path = target
+	found := descriptorPath.FindStringSubmatch(path)
+	if found == nil {
+		return 0, false
 	}
-	return 0, false
+	if n = slices.Index([]string{"stdin", "stdout", "stderr"}, found[1]); n >= 0 {
+		return n, true
+	}
+	n, err := strconv.Atoi(found[2])
+	return n, err == nil
 }
 
 // openDescriptor returns the file of a descriptor that the process was started with.
@@ -139,10 +115,7 @@ func target(path string) (string, error) {
 		return path, nil
 	}
 	resolved, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		to, _ := os.Readlink(path)
-		err = usagef("write %s: it is a link to %s, which is not there; name another file, or remove the link", path, to)
-	} else if err != nil {
+	if err != nil {
 		err = usagef("write %s: it is a link that leads nowhere: %w; name another file, or remove the link", path, err)
 	}
 	return resolved, err
@@ -157,11 +130,7 @@ func (o output) place(named string, isDatabase bool, fn func(temporary string) e
 	}
 	scratch, err := os.MkdirTemp(filepath.Dir(path), ".agenttrace-*") // however long the name of the file is
 	if err != nil {
-		err = unwritten(named, err)
-		if failure, ok := errors.AsType[*writeError](err); ok {
-			failure.lasting = true // nor is there room for another file
-		}
-		return err
+		return unwritten(named, err)
 	}
 	defer os.RemoveAll(scratch)
 	// The name keeps its end, by which a format may go.
@@ -178,11 +147,6 @@ func (o output) place(named string, isDatabase bool, fn func(temporary string) e
 		case errors.Is(err, fs.ErrExist):
 			return existing(named)
 		}
-	}
-	// A device that has taken the place of the file meanwhile is not replaced either: a rename over /dev/null would
-	// make it a file for every program.
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		return usagef("write %s: it is not a regular file any more; name another", named)
 	}
 	return unwritten(named, os.Rename(temporary, path))
 }
@@ -259,14 +223,12 @@ func (e renamedError) Unwrap() error { return e.error }
 
 // hasLog reports whether the database at path has a log that another program needs.
 func hasLog(path string) bool {
-	_, err := os.Lstat(path + "-wal")
-	if err == nil {
-		if _, err := os.Lstat(path); err == nil {
-			_ = formats.SettleStore(path) // of what is not a database the log stays
-		}
-		_, err = os.Lstat(path + "-wal")
+	_, missing := os.Lstat(path + "-wal")
+	if _, err := os.Lstat(path); err == nil && missing == nil {
+		_ = formats.SettleStore(path) // of what is not a database the log stays
+		_, missing = os.Lstat(path + "-wal")
 	}
-	return err == nil
+	return missing == nil
 }
 
 // writeError is a failure to write a file. Its path is the one that the user gave: a file is
@@ -284,14 +246,6 @@ func (e *writeError) Error() string {
 
 func (e *writeError) Unwrap() error { return e.err }
 
-// obstacle is a reason for which nothing can be written, and what the user can do.
-type obstacle struct {
-	is             error
-	reason, remedy string
-	// lasting is as in writeError. usage makes it a mistake in the command line.
-	lasting, usage bool
-}
-
 const (
 	makeRoom     = "make room, or write to another file system"
 	otherPlace   = "write to another directory"
@@ -300,33 +254,22 @@ const (
 	checkLimits  = "check free space, quota and the limit on the size of files (ulimit -f), or write elsewhere"
 )
 
-// obstacles are compared in order: [fs.ErrPermission] and [fs.ErrNotExist] match several system errors, and come last.
-var obstacles = []obstacle{
-	{is: syscall.ENOSPC, reason: "no space left on device", remedy: makeRoom, lasting: true},
-	{is: syscall.EDQUOT, reason: "disk quota exceeded", remedy: makeRoom, lasting: true},
-	{is: syscall.EROFS, reason: "read-only file system", remedy: otherPlace, lasting: true},
-	{is: syscall.EFBIG, reason: "file too large", remedy: raiseLimit},
-	{is: syscall.EIO, reason: "input/output error", remedy: "check the disk, or write to another"},
-	{is: syscall.ENAMETOOLONG, reason: "file name too long", remedy: "name a shorter one", usage: true},
-	{is: syscall.ENOTDIR, reason: "a parent directory of it is a file", remedy: otherPlace, usage: true},
-	{is: syscall.ELOOP, reason: "too many symbolic links", remedy: "name another file, or remove the link",
-		usage: true},
-	{is: syscall.EISDIR, reason: "it is a directory", remedy: "name a file", usage: true},
-	{is: syscall.EBADF, reason: "bad file descriptor", remedy: "name a descriptor that is open for writing",
-		usage: true},
-	{is: syscall.ETXTBSY, reason: "a program runs from it", remedy: "name another file"},
-	{is: fs.ErrPermission, reason: "permission denied", remedy: ownDirectory},
-	{is: fs.ErrNotExist, reason: "there is no such file or directory", remedy: "create its directory first",
-		usage: true},
+// remedies are what the user can do about an error of the system.
+var remedies = map[syscall.Errno]string{
+	syscall.ENOSPC: makeRoom, syscall.EDQUOT: makeRoom, syscall.EFBIG: raiseLimit, syscall.EIO: checkLimits,
+	syscall.EROFS: otherPlace, syscall.EACCES: ownDirectory, syscall.EPERM: ownDirectory,
 }
 
-// sqliteObstacles are for SQLite's codes, which hide the error of the system.
-var sqliteObstacles = map[sqlite.ResultCode]obstacle{
-	sqlite.ResultFull:     obstacles[0],
-	sqlite.ResultIOErr:    {reason: "disk I/O error", remedy: checkLimits},
-	sqlite.ResultCantOpen: {reason: "it cannot be created", remedy: ownDirectory},
-	sqlite.ResultReadOnly: {reason: "it cannot be changed", remedy: ownDirectory},
-	sqlite.ResultPerm:     {reason: "permission denied", remedy: ownDirectory},
+// misnamed are those of errors that are mistakes in the command line.
+var misnamed = map[syscall.Errno]string{
+	syscall.ENAMETOOLONG: "name a shorter one", syscall.ENOTDIR: otherPlace, syscall.ELOOP: "name another file",
+	syscall.EBADF: "name a descriptor that is open for writing", syscall.ENOENT: "create its directory first",
+}
+
+// sqliteErrors are the errors of the system that SQLite's codes hide.
+var sqliteErrors = map[sqlite.ResultCode]syscall.Errno{
+	sqlite.ResultFull: syscall.ENOSPC, sqlite.ResultIOErr: syscall.EIO, sqlite.ResultPerm: syscall.EACCES,
+	sqlite.ResultCantOpen: syscall.EACCES, sqlite.ResultReadOnly: syscall.EACCES,
 }
 
 // readingError is a failure to read what is to be written.
@@ -337,31 +280,22 @@ func (e readingError) Unwrap() error { return e.error }
 // unwritten explains why the file that the user named was not written. Errors that have
 // nothing to do with the file system only get the path.
 func unwritten(path string, err error) error {
-	switch {
-	case err == nil, is[*writeError](err), is[usageError](err), is[readingError](err):
+	if err == nil || is[*writeError](err) || is[usageError](err) || is[readingError](err) {
 		return err
-	case errors.Is(err, syscall.EPIPE):
-		return fmt.Errorf("write %s: %w", path, err) // nobody wants more
 	}
-	for _, o := range obstacles {
-		if errors.Is(err, o.is) {
-			return o.at(path, err)
-		}
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		errno, ok = sqliteErrors[sqlite.ErrCode(err).ToPrimary()]
 	}
-	if o, ok := sqliteObstacles[sqlite.ErrCode(err).ToPrimary()]; ok {
-		return o.at(path, err)
+	remedy, mistake := misnamed[errno]
+	switch {
+	case !ok, errno == syscall.EPIPE: // nobody wants more
+		return fmt.Errorf("write %s: %w", path, err)
+	case mistake:
+		return usagef("write %s: %w; %s", path, errno, remedy)
 	}
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return obstacle{reason: errno.Error(), remedy: "write to another file"}.at(path, err)
-	}
-	return fmt.Errorf("write %s: %w", path, err)
-}
-
-func (o obstacle) at(path string, err error) error {
-	if o.usage {
-		return usagef("write %s: %s; %s", path, o.reason, o.remedy)
-	}
-	return &writeError{path: path, reason: o.reason, remedy: o.remedy, err: err, lasting: o.lasting}
+	return &writeError{path, errno.Error(), cmp.Or(remedies[errno], "write to another file"), err,
+		!slices.Contains([]syscall.Errno{syscall.EFBIG, syscall.EIO, syscall.ETXTBSY}, errno)}
 }
 
 // sink remembers the first error of a writer: encoders may wrap it, or report another.

@@ -49,16 +49,8 @@ func newReplay() *cobra.Command {
 		return exactly(1, "a session")(cmd, args)
 	}, func(cmd *cobra.Command, args []string) error {
 		p.cmd = cmd
-		if p.Session && p.JSON {
-			return usagef("--json is for the report on turns; leave it out with --session")
-		}
 		if p.Session {
 			return p.play(args[0], args[1:])
-		}
-		for _, flag := range []string{"from", "tools", "local"} {
-			if cmd.Flags().Changed(flag) {
-				return usagef("--%s is for --session; add that, or leave --%[1]s out", flag)
-			}
 		}
 		if err := p.check(); err != nil {
 			return err
@@ -94,11 +86,6 @@ func replayFormats() string {
 // check finds what on the command line contradicts itself.
 func (p *replayer) check() error {
 	changed := p.cmd.Flags().Changed
-	for _, flag := range []string{"endpoint", "key-env", "header", "max-calls", "timeout"} {
-		if !p.Run && changed(flag) {
-			return usagef("--%s is for --run; add --run, or leave --%s out", flag, flag)
-		}
-	}
 	switch {
 	case p.Format != "" && p.Format != replay.BundleName && replay.FormatOf(p.Format) == nil:
 		return usagef("unknown format %q: use %s", p.Format, either(replay.Names()))

@@ -53,9 +53,6 @@ func newRun() *cobra.Command {
 			if len(args) == 0 && !o.Env {
 				return usagef("run what? name the agent's command, as in %s run -- claude -p hello", ownName())
 			}
-			if o.Case != "" && o.Experiment == "" {
-				return usagef("--case is that of an experiment; add --experiment NAME")
-			}
 			if o.Watch != "" && (o.pipeOptions != (pipeOptions{}) || os.Getenv(envRun) != "") {
 				return usagef("--watch is for agents that end, and of the outermost run; leave it out with --acp, --mcp and " +
 					"in a run, and use agenttrace watch")

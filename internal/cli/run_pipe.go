@@ -35,8 +35,6 @@ func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
 		return usagef("run what? name the command of the agent or server, as in %s run --acp -- my-agent", ownName())
 	case o.ACP && o.MCP:
 		return usagef("a program speaks one protocol; use one of --acp and --mcp")
-	case o.Propagate && !o.ACP:
-		return usagef("--propagate is for --acp; add that, or leave it out")
 	}
 	// A signal is for the program. What it said is stored after it has ended.
 	ctx := context.WithoutCancel(cmd.Context())

@@ -29,32 +29,24 @@ import (
 // withWriter opens a store that is there for writing and calls fn with it. If a collector holds it, the collector does
 // what fn asks for; a store that another process holds is refused, with that process's name.
 func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s store.Service) error) error {
-	address, path, err := place(cmd)
+	s, err := openWriter(cmd, false)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(path); address == "" && stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
-		return noStore(path)
-	}
-	s, err := openWriter(cmd)
-	if err != nil {
-		return err
-	}
-	err = fn(cmd.Context(), s)
-	if closeErr := s.Close(); err == nil {
-		err = closeErr
-	}
-	return err
+	return cmp.Or(fn(cmd.Context(), s), s.Close())
 }
 
-// openWriter opens or creates the store, or reaches the collector to ask or that holds it.
-func openWriter(cmd *cobra.Command) (store.Service, error) {
+// openWriter opens the store, or creates it if that is asked for, or reaches the collector to ask or that holds it.
+func openWriter(cmd *cobra.Command, create bool) (store.Service, error) {
 	address, path, err := place(cmd)
 	if err != nil {
 		return nil, err
 	}
 	if address != "" {
 		return dial(cmd, address)
+	}
+	if _, err := os.Stat(path); !create && stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
+		return nil, noStore(path)
 	}
 	s, err := stores.Open(cmd.Context(), path, stores.Options{})
 	if err == nil {
@@ -71,7 +63,7 @@ func openWriter(cmd *cobra.Command) (store.Service, error) {
 
 // opener is openWriter for what opens the store later, and perhaps more than once.
 func opener(cmd *cobra.Command) func(context.Context) (store.Service, error) {
-	return func(context.Context) (store.Service, error) { return openWriter(cmd) }
+	return func(context.Context) (store.Service, error) { return openWriter(cmd, true) }
 }
 
 // patientOpener is an opener that waits, until the context ends, for a store that others hold for a moment.
@@ -79,7 +71,7 @@ func patientOpener(cmd *cobra.Command) func(context.Context) (store.Service, err
 	return func(ctx context.Context) (store.Service, error) {
 		const pause = 100 * time.Millisecond
 		for {
-			s, err := openWriter(cmd)
+			s, err := openWriter(cmd, true)
 			if !errors.Is(err, store.ErrLocked) {
 				return s, err
 			}

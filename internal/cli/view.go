@@ -156,7 +156,7 @@ func changer(cmd *cobra.Command) func(context.Context, func(context.Context, sto
 	return func(ctx context.Context, fn func(context.Context, store.Service) error) error {
 		mu.Lock()
 		defer mu.Unlock()
-		s, err := openWriter(cmd)
+		s, err := openWriter(cmd, true)
 		if err != nil {
 			return err
 		}
