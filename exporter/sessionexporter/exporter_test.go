@@ -40,14 +40,14 @@ import (
 
 // fakeStore keeps the ids of sessions, with an outbox, and fails when set to.
 type fakeStore struct {
-	sources
-	mu       sync.Mutex
-	apply    func(call int) error // nil never fails
-	read     error                // error of Transcript
-	calls    int
-	sessions map[string]int // number of batches applied per session
-	outbox   map[string]int64
-	closed   int
+	store.Store // nil: what is not below is not called
+	mu          sync.Mutex
+	apply       func(call int) error // nil never fails
+	read        error                // error of Transcript
+	calls       int
+	sessions    map[string]int // number of batches applied per session
+	outbox      map[string]int64
+	closed      int
 }
 
 func newFakeStore() *fakeStore {
@@ -77,6 +77,9 @@ func (s *fakeStore) Decisions(context.Context, string) ([]store.Decision, error)
 func (s *fakeStore) Origin(context.Context, *store.Imported) error               { return nil }
 func (s *fakeStore) Sessions(context.Context, store.SessionQuery) iter.Seq2[session.Session, error] {
 	return func(func(session.Session, error) bool) {}
+}
+func (s *fakeStore) Stats(context.Context, store.StatsQuery) (store.Stats, error) {
+	return store.Stats{}, nil
 }
 func (s *fakeStore) Delete(context.Context, string) error { return nil }
 func (s *fakeStore) Annotations(context.Context, ...string) ([]store.Annotation, error) {
@@ -126,7 +129,7 @@ func (s *fakeStore) due() int {
 	return len(s.outbox)
 }
 
-func (s *fakeStore) open(context.Context, string, stores.Options) (sessionStore, error) {
+func (s *fakeStore) open(context.Context, string, stores.Options) (store.Store, error) {
 	return s, nil
 }
 
@@ -266,7 +269,7 @@ func TestLifecycle(t *testing.T) {
 // Traces and logs of one component share a store; another component does not.
 func TestShareStore(t *testing.T) {
 	var opened []*fakeStore
-	f := newFactory(func(context.Context, string, stores.Options) (sessionStore, error) {
+	f := newFactory(func(context.Context, string, stores.Options) (store.Store, error) {
 		s := newFakeStore()
 		opened = append(opened, s)
 		return s, nil
@@ -318,7 +321,7 @@ func TestDoubleShutdown(t *testing.T) {
 }
 
 func TestShutdownWithoutStart(t *testing.T) {
-	f := newFactory(func(context.Context, string, stores.Options) (sessionStore, error) {
+	f := newFactory(func(context.Context, string, stores.Options) (store.Store, error) {
 		t.Error("a store was opened")
 		return newFakeStore(), nil
 	})
@@ -329,7 +332,7 @@ func TestShutdownWithoutStart(t *testing.T) {
 
 func TestStartFails(t *testing.T) {
 	c := testConfig(t)
-	start(t, openStore, c, nop(), componenttest.NewNopHost())
+	start(t, stores.Open, c, nop(), componenttest.NewNopHost())
 	again := *c
 	e := tracesOf(t, NewFactory(), nop(), &again)
 	if err := e.Start(t.Context(), componenttest.NewNopHost()); !errors.Is(err, store.ErrLocked) {
@@ -630,6 +633,3 @@ func TestTheREADMEListsTheMetrics(t *testing.T) {
 		}
 	}
 }
-
-// sources are those of no store.
-type sources interface{ store.ImportSources }

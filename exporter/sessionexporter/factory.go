@@ -11,8 +11,6 @@ import (
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
-	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -21,23 +19,10 @@ var componentType = component.MustNewType("session")
 
 // NewFactory returns the factory of the exporter, and of the connector.
 func NewFactory() Factory {
-	return newFactory(openStore)
+	return newFactory(stores.Open)
 }
 
-func openStore(ctx context.Context, location string, o stores.Options) (sessionStore, error) {
-	return stores.Open(ctx, location, o)
-}
-
-// sessionStore is what the exporter needs of a store.
-type sessionStore interface {
-	store.Writer
-	formats.StoreSource // for session files
-	store.Retained
-	jsonl.Outbox
-	Close() error
-}
-
-type openFunc func(ctx context.Context, location string, o stores.Options) (sessionStore, error)
+type openFunc func(ctx context.Context, location string, o stores.Options) (store.Store, error)
 
 func newFactory(open openFunc) Factory {
 	f := &factory{open: open, sinks: make(map[*Config]*sink)}

@@ -25,6 +25,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -141,7 +142,7 @@ func TestJSONLAfterCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	died := start(t, func(context.Context, string, stores.Options) (sessionStore, error) {
+	died := start(t, func(context.Context, string, stores.Options) (store.Store, error) {
 		return unclosed{before}, nil
 	},
 		testConfig(t), nop(), componenttest.NewNopHost())

@@ -40,7 +40,7 @@ type sink struct {
 	started int
 
 	// The fields below are set before the first start returns.
-	store    sessionStore
+	store    store.Store
 	ingester *ingest.Ingester
 	files    *jsonl.Directory // nil when no files are wanted
 	sender   *sender          // nil for an exporter
@@ -72,20 +72,15 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 	}
 	var running context.Context
 	running, s.cancel = context.WithCancel(context.Background())
-	if err := errors.Join(s.writeFiles(running), s.importTranscripts(running), s.watch(running)); err != nil {
+	s.usage, err = reportUsage(ctx, s.settings, s.store)
+	if err := errors.Join(err, s.writeFiles(running), s.importTranscripts(running), s.watch(running)); err != nil {
 		_ = s.close(ctx) // the error that matters is the first
 		return err
 	}
 	s.retain(running)
-	if whole, ok := s.store.(store.Store); ok {
-		if s.usage, err = reportUsage(ctx, s.settings, whole); err != nil {
-			_ = s.close(ctx) // the error that matters is the first
-			return err
-		}
-		if s.config.next != nil {
-			s.sender = &sender{config: s.config.Spans, store: whole, sink: s}
-			s.running.Go(func() { s.sender.run(running) })
-		}
+	if s.config.next != nil {
+		s.sender = &sender{config: s.config.Spans, store: s.store, sink: s}
+		s.running.Go(func() { s.sender.run(running) })
 	}
 	s.started = 1
 	s.attach(host)
@@ -96,7 +91,7 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 const startTimeout = time.Minute
 
 // reach opens the store. The server of one may start at the same time as the collector.
-func (s *sink) reach(ctx context.Context) (sessionStore, error) {
+func (s *sink) reach(ctx context.Context) (store.Store, error) {
 	o := stores.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
 		SpanOutbox: s.config.next != nil, MaxBytes: s.config.MaxSizeMiB << 20}
 	for deadline := time.Now().Add(startTimeout); ; {
@@ -115,15 +110,14 @@ func (s *sink) reach(ctx context.Context) (sessionStore, error) {
 
 // attach gives the store to the extensions that serve one, such as session_view.
 func (s *sink) attach(host component.Host) {
-	whole, ok := s.store.(store.Store)
-	if !ok || host == nil {
+	if host == nil {
 		return
 	}
 	for _, extension := range host.GetExtensions() {
 		if server, ok := extension.(interface {
 			Attach(location string, s store.Store) (detach func(context.Context))
 		}); ok {
-			s.detach = append(s.detach, server.Attach(s.config.location(), whole))
+			s.detach = append(s.detach, server.Attach(s.config.location(), s.store))
 		}
 	}
 }
@@ -205,10 +199,6 @@ func (s *sink) importTranscripts(ctx context.Context) (err error) {
 	if !c.enabled() {
 		return nil
 	}
-	whole, ok := s.store.(store.Store)
-	if !ok {
-		return errors.New("import transcripts: the store takes no whole sessions")
-	}
 	warn := func(text string) { s.logger.Warn("transcripts", zap.String("problem", text)) }
 	o := importer.Options{KeepSecrets: !s.config.Redaction.Enabled, Warn: warn}
 	if s.config.Redaction.Enabled {
@@ -218,7 +208,7 @@ func (s *sink) importTranscripts(ctx context.Context) (err error) {
 	}
 	w := importer.Watch{Paths: c.Directories, Discover: c.Discover, Lasting: true, Warn: warn,
 		New: func() (*importer.Importer, error) {
-			return importer.NewInto(whole, s.config.location(), s.ingester, o)
+			return importer.NewInto(s.store, s.config.location(), s.ingester, o)
 		},
 		Imported: func(sum *importer.Summary) error {
 			if rows := sum.Total.Rows; rows > 0 {
