@@ -3,11 +3,12 @@ package collector
 import (
 	"cmp"
 	"context"
-	"net"
 	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 )
 
 // hostCheck is the extension that a loopback server is given.
@@ -47,7 +48,7 @@ func (loopbackConverter) Convert(_ context.Context, conf *confmap.Conf) error {
 			}
 			server, _ := conf.Get(at).(map[string]any)
 			endpoint, _ := server["endpoint"].(string)
-			if !OnLoopback(cmp.Or(endpoint, s.endpoint)) {
+			if !hostcheckextension.OnLoopback(cmp.Or(endpoint, s.endpoint)) {
 				continue
 			}
 			middlewares, _ := server["middlewares"].([]any)
@@ -96,11 +97,4 @@ func nested(path string, value any) *confmap.Conf {
 		value = map[string]any{key: value}
 	}
 	return confmap.NewFromStringMap(value.(map[string]any))
-}
-
-// OnLoopback reports whether an endpoint is of this machine's loopback.
-func OnLoopback(endpoint string) bool {
-	host, _, err := net.SplitHostPort(endpoint)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }

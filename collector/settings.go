@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
 
+	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -138,15 +139,12 @@ func (e *OptionsError) Error() string { return e.Err.Error() }
 func (e *OptionsError) Unwrap() error { return e.Err }
 
 // resolve fills in what the environment says, and returns the URIs of the configuration to run.
-func (o *Options) resolve() ([]string, error) {
-	uris, err := o.uris()
-	if err != nil {
-		return nil, &OptionsError{err}
-	}
-	return uris, nil
-}
-
-func (o *Options) uris() ([]string, error) {
+func (o *Options) resolve() (uris []string, err error) {
+	defer func() {
+		if err != nil {
+			err = &OptionsError{err}
+		}
+	}()
 	if len(o.Config) > 0 {
 		var errs []error
 		for _, s := range o.settings() {
@@ -161,7 +159,6 @@ func (o *Options) uris() ([]string, error) {
 		*s.value = cmp.Or(*s.value, os.Getenv(s.env), s.fallback)
 	}
 	if o.Store == "" {
-		var err error
 		if o.Store, err = DefaultStore(); err != nil {
 			return nil, err
 		}
@@ -181,7 +178,7 @@ func (o *Options) uris() ([]string, error) {
 		kind = "connectors"
 		config = strings.Replace(config, "\nexporters:\n", "\nconnectors:\n", 1)
 	}
-	uris := []string{"yaml:" + config, "yaml:" + literal(map[string]any{
+	uris = []string{"yaml:" + config, "yaml:" + literal(map[string]any{
 		"receivers": map[string]any{"otlp": map[string]any{"protocols": map[string]any{
 			"grpc": map[string]any{"endpoint": o.GRPCEndpoint},
 			"http": map[string]any{"endpoint": o.HTTPEndpoint},
@@ -259,7 +256,7 @@ func checkLoopback(endpoint string) error {
 	if _, port, err := net.SplitHostPort(endpoint); err != nil || port == "" {
 		return fmt.Errorf("listen on %q: that is not host:port, such as %s", endpoint, defaultGRPC)
 	}
-	if OnLoopback(endpoint) {
+	if hostcheckextension.OnLoopback(endpoint) {
 		return nil
 	}
 	return fmt.Errorf("listen on %q: other machines may reach it and nothing would authenticate them; "+

@@ -110,6 +110,13 @@ func matches(allowed, s string) bool {
 	return len(s) > len(head)+len(tail) && strings.HasPrefix(s, head) && strings.HasSuffix(s, tail)
 }
 
+// OnLoopback reports whether an endpoint, "host:port", is of this machine's loopback.
+func OnLoopback(endpoint string) bool {
+	host, _, err := net.SplitHostPort(endpoint)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
 // loopback reports whether a name can mean this machine only. What the resolver makes
 // of another name does not count: that is the attack.
 func loopback(host string) bool {

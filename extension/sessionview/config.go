@@ -54,11 +54,10 @@ func (c *Config) Validate() error {
 	if err := web.CheckTraceURL(c.TraceURL); err != nil {
 		return fmt.Errorf("trace_url: %w", err)
 	}
-	host, _, err := net.SplitHostPort(c.Server.NetAddr.Endpoint)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(c.Server.NetAddr.Endpoint); err != nil {
 		return fmt.Errorf("endpoint: %q is not host:port, such as %s", c.Server.NetAddr.Endpoint, DefaultEndpoint)
 	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() || c.Server.Auth.HasValue() {
+	if hostcheckextension.OnLoopback(c.Server.NetAddr.Endpoint) || c.Server.Auth.HasValue() {
 		return nil
 	}
 	return fmt.Errorf(`endpoint: %q is reached from other machines, `+

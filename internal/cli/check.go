@@ -29,7 +29,9 @@ func newCheck() *cobra.Command {
 			return usagef("--rules lists the rules and checks nothing; leave %q out, or the flag", args[0])
 		}
 		if x.Rules {
-			return printRules(cmd.OutOrStdout())
+			_, err := io.WriteString(cmd.OutOrStdout(), phrases.Text("rules", [][]session.RuleDoc{
+				append(session.Rules(), digestRule), session.NoticeRules()}))
+			return err
 		}
 		idleTimeout, err := idleTimeout(cmd)
 		if err != nil {
@@ -65,18 +67,6 @@ func newCheck() *cobra.Command {
 		}
 		return err
 	})
-}
-
-func printRules(w io.Writer) error {
-	var b strings.Builder
-	for _, r := range append(session.Rules(), digestRule) {
-		fmt.Fprintf(&b, "%-16s %s\n", r.Rule, r.Doc)
-	}
-	for _, r := range session.NoticeRules() {
-		fmt.Fprintf(&b, "%-16s Notice: %s\n", r.Rule, r.Doc)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // checker collects what it finds. Its JSON is what check prints.

@@ -230,13 +230,7 @@ func newRoot(version string) *cobra.Command {
 		case "help":
 			cmd.Args = helpTopic
 		case "completion":
-			cmd.Args = cobra.ArbitraryArgs
-			cmd.RunE = func(cmd *cobra.Command, args []string) error {
-				if len(args) == 0 {
-					return cmd.Help()
-				}
-				return usagef("there is no completion for %q; use bash, zsh, fish or powershell", args[0])
-			}
+			cmd.Args, cmd.RunE = onlyCommands, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 			for _, shell := range cmd.Commands() {
 				shell.Args = noArguments
 			}

@@ -1,10 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -55,24 +55,21 @@ func (g *gating) expected(ctx context.Context, r document.Reader) (map[string]st
 	return all, nil
 }
 
-func readCases(r io.Reader) (all []gate.Case, err error) {
-	s := bufio.NewScanner(r)
-	s.Buffer(nil, 64<<20)
-	for line := 1; s.Scan(); line++ {
-		if len(strings.TrimSpace(s.Text())) == 0 {
-			continue
-		}
+func readCases(r io.Reader) (all []gate.Case, _ error) {
+	for d := json.NewDecoder(r); ; {
 		var c gate.Case
-		if err := json.Unmarshal(s.Bytes(), &c); err != nil {
-			return nil, fmt.Errorf("line %d is no case: %w", line, err)
-		}
-		if c.Case == "" && c.Input == "" && c.Expected == "" {
-			return nil, fmt.Errorf("line %d has neither input nor expected; write {\"case\", \"input\", \"expected\"}", line)
+		switch err := d.Decode(&c); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("case %d: %w", len(all)+1, err)
+		case c.Case == "" && c.Input == "" && c.Expected == "":
+			return nil, fmt.Errorf("case %d has neither input nor expected; "+
+				"write {\"case\", \"input\", \"expected\"}", len(all)+1)
 		}
 		c.Case = cmp.Or(c.Case, gate.CaseOf(c.Input))
 		all = append(all, c)
 	}
-	return all, s.Err()
 }
 
 func newDataset() *cobra.Command {

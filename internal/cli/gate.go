@@ -112,8 +112,12 @@ func outputForm(path string) string {
 func (g *gating) run() error {
 	ctx := g.cmd.Context()
 	now, _, err := newReader(g.cmd)
-	if err == nil {
-		now.Reader, err = g.open(g.Sessions)
+	switch {
+	case err != nil:
+	case len(g.Sessions) == 0:
+		now.Reader, err = openStore(g.cmd)
+	default:
+		now.Reader, err = readFiles(g.cmd, g.Sessions)
 	}
 	if err != nil {
 		return err
@@ -207,22 +211,12 @@ func (g *gating) none(r document.Reader, name string) error {
 	switch {
 	case err != nil:
 		return err
-	case len(all) == 0 && len(g.Sessions) > 0:
-		return usagef("there is no experiment %q, and no other in the files; agenttrace run --experiment makes one", name)
 	case len(all) == 0:
-		return usagef("there is no experiment %q, and no other in %s; agenttrace run --experiment makes one", name, r.Name())
+		return usagef("there is no experiment %q, and no other; agenttrace run --experiment makes one", name)
 	case slices.Contains(all, name):
 		return errors.Join(g.reportNone(g.cmd, r, g.query()), errFinding)
 	}
 	return usagef("there is no experiment %q; there are %s", name, strings.Join(all, ", "))
-}
-
-// open opens the store, or one that is made of files and removed when it is closed.
-func (g *gating) open(files []string) (store.Reader, error) {
-	if len(files) == 0 {
-		return openStore(g.cmd)
-	}
-	return readFiles(g.cmd, files)
 }
 
 // madeStore is a store that is removed when it is closed.
@@ -250,14 +244,9 @@ func readFiles(cmd *cobra.Command, files []string) (_ store.Reader, err error) {
 		}
 	}()
 	path := filepath.Join(dir, "sessions.db")
-	im, err := importer.New(path, importer.Options{Warn: func(text string) {
-		_ = note(cmd, "agenttrace: %s\n", document.Line(text))
-	}})
-	if err != nil {
-		return nil, err
-	}
-	failed, err := im.Run(cmd.Context(), importer.Inputs(files, nil, nil))
-	if err = errors.Join(err, failed, im.Close()); err != nil {
+	warn := func(text string) { _ = note(cmd, "agenttrace: %s\n", document.Line(text)) }
+	_, failed, err := importInto(cmd.Context(), path, importer.Options{Warn: warn}, importer.Inputs(files, nil, nil))
+	if err = errors.Join(err, failed); err != nil {
 		return nil, err
 	}
 	r, err := stores.OpenReader(cmd.Context(), path)

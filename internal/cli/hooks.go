@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,20 +56,23 @@ func newHooks() *cobra.Command {
 	return cmd
 }
 
-// hookedClient returns the client of a name, which must have hooks.
-func hookedClient(name string) (*client, error) {
-	var names []string
+// hookedClients are the clients that have hooks, or the one of a name, which must have them.
+func hookedClients(names ...string) (all []*client, err error) {
+	var known []string
 	for i := range knownClients().Clients {
 		c := &knownClients().Clients[i]
 		if c.Hook == nil {
 			continue
 		}
-		if c.Commands[0] == name || strings.EqualFold(c.Name, name) {
-			return c, nil
+		known = append(known, c.Commands[0])
+		if len(names) == 0 || c.Commands[0] == names[0] || strings.EqualFold(c.Name, names[0]) {
+			all = append(all, c)
 		}
-		names = append(names, c.Commands[0])
 	}
-	return nil, usagef("no hooks of %q are known; use %s", name, either(names))
+	if len(all) == 0 {
+		return nil, usagef("no hooks of %q are known; use %s", names[0], either(known))
+	}
+	return all, nil
 }
 
 // path is the file of the client's settings.
@@ -191,10 +195,11 @@ func (h *hook) withLine(text []byte, client string, words []string, install bool
 
 // change writes the settings of a client with the hook or without it, after it has shown what changes.
 func (h *hooking) change(cmd *cobra.Command, name string, install bool) error {
-	c, err := hookedClient(name)
+	clients, err := hookedClients(name)
 	if err != nil {
 		return err
 	}
+	c := clients[0]
 	path, err := c.Hook.path()
 	if err != nil {
 		return err
@@ -218,16 +223,15 @@ func (h *hooking) change(cmd *cobra.Command, name string, install bool) error {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "--- %s\n+++ %[1]s\n", document.Sanitize(path))
 	for _, row := range rows {
-		switch {
-		case row.Same:
+		if row.Same {
 			fmt.Fprintf(out, " %s\n", line(row.A))
-		default:
-			if row.A != nil {
-				fmt.Fprintf(out, "-%s\n", line(row.A))
-			}
-			if row.B != nil {
-				fmt.Fprintf(out, "+%s\n", line(row.B))
-			}
+			continue
+		}
+		if row.A != nil {
+			fmt.Fprintf(out, "-%s\n", line(row.A))
+		}
+		if row.B != nil {
+			fmt.Fprintf(out, "+%s\n", line(row.B))
 		}
 	}
 	if !h.Yes {
@@ -236,7 +240,16 @@ func (h *hooking) change(cmd *cobra.Command, name string, install bool) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return replaceFile(path, after)
+	mode := fs.FileMode(0o600)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	// A client that reads it meanwhile has the old one or the new one.
+	err = output{Force: true}.file(path, false, func(w io.Writer) error {
+		_, err := w.Write(after)
+		return err
+	})
+	return cmp.Or(err, os.Chmod(path, mode))
 }
 
 // line is a line of a diff.
@@ -248,42 +261,13 @@ func line(pieces []document.Piece) string {
 	return document.Sanitize(b.String())
 }
 
-// replaceFile writes a file as a whole: a client that reads it meanwhile has the old one or the new one.
-func replaceFile(path string, text []byte) error {
-	mode := fs.FileMode(0o600)
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	if info, err := os.Stat(path); err == nil {
-		mode = info.Mode().Perm()
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".agenttrace-*")
+// status prints which clients have the hook.
+func (h *hooking) status(cmd *cobra.Command, args []string) error {
+	clients, err := hookedClients(args...)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
-}
-
-// status prints which clients have the hook.
-func (h *hooking) status(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 {
-		if _, err := hookedClient(args[0]); err != nil {
-			return err
-		}
-	}
-	for i := range knownClients().Clients {
-		c := &knownClients().Clients[i]
-		if c.Hook == nil || len(args) == 1 && c.Commands[0] != args[0] {
-			continue
-		}
+	for _, c := range clients {
 		path, err := c.Hook.path()
 		if err != nil {
 			return err
@@ -303,7 +287,7 @@ func reportHook(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	c, err := hookedClient(args[0])
+	clients, err := hookedClients(args[0])
 	if err != nil {
 		return err
 	}
@@ -317,18 +301,13 @@ func reportHook(cmd *cobra.Command, args []string) error {
 	inputs := importer.Inputs([]string{about.Path}, nil, nil)
 	if about.Path == "" {
 		const lately = time.Hour
-		if inputs, err = changedIn(c.Place, time.Now().Add(-lately)); err != nil {
+		if inputs, err = changedIn(clients[0].Place, time.Now().Add(-lately)); err != nil {
 			return err
 		}
 	}
-	im, err := importer.New("", importer.Options{Open: patientOpener(cmd)})
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), finishLimit)
 	defer cancel()
-	_, err = im.Run(ctx, inputs)
-	if err = errors.Join(err, im.Close()); err != nil {
+	if _, _, err := importInto(ctx, "", importer.Options{Open: patientOpener(cmd)}, inputs); err != nil {
 		_ = note(cmd, "agenttrace: %v\n", err)
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/codec/formats"
@@ -64,6 +63,17 @@ func newImport() *cobra.Command {
 	})
 }
 
+// importInto imports inputs into a store, at a path or what the options open. failed is why an input could not be read.
+func importInto(ctx context.Context, path string, o importer.Options, inputs []importer.Input) (
+	sum importer.Summary, failed, err error) {
+	im, err := importer.New(path, o)
+	if err != nil {
+		return sum, nil, err
+	}
+	failed, err = im.Run(ctx, inputs)
+	return im.Summary, failed, errors.Join(err, im.Close())
+}
+
 func (x *importing) run(cmd *cobra.Command, im *importer.Importer, inputs []importer.Input, line *progress) error {
 	defer collectLess(inputs)()
 	failed, err := im.Run(cmd.Context(), inputs)
@@ -107,10 +117,11 @@ func (x *importing) inputs(cmd *cobra.Command, args []string) ([]importer.Input,
 				return len(p.Files) == 0 && p.Error == ""
 			}))
 		}
-		return nil, printPlaces(cmd.OutOrStdout(), places)
+		_, err = io.WriteString(cmd.OutOrStdout(), phrases.Text("places", places))
+		return nil, err
 	}
 	if len(args) == 0 {
-		if f, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(f.Fd()) {
+		if f, ok := cmd.InOrStdin().(*os.File); ok && isTerminal(f) {
 			return nil, usagef("import what? name files, or pipe something in")
 		}
 		args = []string{"-"}
@@ -221,32 +232,6 @@ func tallied(t *importer.Tally, name string) string {
 		phrases.Text("tally besides", t)
 }
 
-func printPlaces(w io.Writer, all []importer.Place) error {
-	var b, looked strings.Builder
-	files, wide := 0, 0
-	for i := range all {
-		wide = max(wide, len(all[i].Program))
-	}
-	for i := range all {
-		p := &all[i]
-		if files += len(p.Files); len(p.Files) > 0 {
-			fmt.Fprintf(&b, "%s: %s in %s\n", p.Program, phrases.Text("place", p), document.Sanitize(p.Path))
-		}
-		if p.Error != "" {
-			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, document.Sanitize(p.Error))
-		}
-		fmt.Fprintf(&looked, "  %-*s  %s\n", wide, p.Program, document.Sanitize(p.Path))
-	}
-	switch {
-	case files > 0:
-		b.WriteString("Import all of it with: agenttrace import --discover --yes\n")
-	case b.Len() == 0:
-		b.WriteString("nothing found in the usual places\n" + looked.String())
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
 // progress is a line on a terminal that states how far reading has come. What else is written there goes through it.
 type progress struct {
 	w     io.Writer
@@ -257,12 +242,7 @@ type progress struct {
 }
 
 func newProgress(w io.Writer, inputs []importer.Input) *progress {
-	p := &progress{w: w, width: 80}
-	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
-			p.width = width
-		}
-	}
+	p := &progress{w: w, width: columns(w, 80)}
 	for _, in := range inputs {
 		if in.Size == 0 && in.Err == nil {
 			p.total = 0 // nobody knows when standard input ends

@@ -89,17 +89,10 @@ func newCollectGarbage() *cobra.Command {
 			if x.JSON {
 				return writeJSON(cmd, g)
 			}
-			done := "deleted"
-			if x.DryRun {
-				done = "would be deleted"
-			}
-			err = note(cmd, "%s, %s and %s %s\n", counted(int(g.SystemPrompts), "system prompt"),
-				counted(int(g.ToolCatalogs), "tool catalog"), counted(int(g.Observations), "observation"), done)
-			if g.Kept {
-				err = note(cmd, "prompts and catalogs were kept: something was going on within the last hour, "+
-					"and may still name them\n")
-			}
-			return err
+			return note(cmd, "%s", phrases.Text("collected", struct {
+				store.Garbage
+				DryRun bool
+			}{g, x.DryRun}))
 		})
 	})
 }

@@ -85,8 +85,8 @@ var manual = sync.OnceValue(func() map[string]section {
 	return sections
 })
 
-// described is a command as the manual describes it. Each of its flags sets the field of its name in into, a pointer to a
-// struct, or in what that embeds. A shell completes the sessions that the command takes, and values of flags.
+// described is a command as the manual describes it. Each of its flags sets the field of its name in into, a pointer to
+// a struct, or in what that embeds. A shell completes the sessions that the command takes, and values of flags.
 func described(name string, into any, args cobra.PositionalArgs,
 	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	s := manual()[name]

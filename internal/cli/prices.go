@@ -45,12 +45,12 @@ func pricesDir() (string, error) {
 	return filepath.Join(filepath.Dir(path), "prices"), nil
 }
 
-// readPrices reads the list that --prices or the environment names, or those that are kept;
-// nil if there is none, or the command estimates nothing.
+// readPrices reads the list that --prices or the environment names, or those that are kept. It has no Price if there is
+// none, or the command estimates nothing.
 func readPrices(cmd *cobra.Command) (*prices, error) {
 	path, err := cmd.Flags().GetString("prices")
 	if err != nil {
-		return nil, nil //nolint:nilerr // it has no such flag
+		return new(prices), nil //nolint:nilerr // it has no such flag
 	}
 	if path == "" && cmd.Flags().Changed("prices") {
 		return nil, usagef("--prices is empty; name a file, or leave the flag out")
@@ -59,7 +59,7 @@ func readPrices(cmd *cobra.Command) (*prices, error) {
 	case "":
 		return keptPrices(cmd), nil
 	case noPrices:
-		return nil, nil
+		return new(prices), nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -73,19 +73,19 @@ func readPrices(cmd *cobra.Command) (*prices, error) {
 	return &prices{Price: table.Rate, name: path}, nil
 }
 
-// keptPrices are those of the lists that are kept, nil if there are none. Nobody asked for
+// keptPrices are those of the lists that are kept, if there are any. Nobody asked for
 // them: if they cannot be read, that is no error of the command.
 func keptPrices(cmd *cobra.Command) *prices {
 	dir, err := pricesDir()
 	if err != nil {
-		return nil // without a home directory nothing is kept
+		return new(prices) // without a home directory nothing is kept
 	}
 	kept, err := price.Open(dir)
 	if err != nil {
 		unreadable(cmd, err)
 	}
 	if kept == nil {
-		return nil
+		return new(prices)
 	}
 	date := kept.Date().Local().Format(time.DateOnly)
 	return &prices{Price: kept.Rate, name: "the price lists of " + date, date: date, kept: kept}
@@ -114,20 +114,17 @@ func unreadable(cmd *cobra.Command, err error) {
 // terminal is how to print to standard output, with the day of which estimates are, "" of a file that the user named.
 func (p *prices) terminal(cmd *cobra.Command) render.Options {
 	o := terminal(cmd)
-	if p != nil && p.date != "" {
+	if p.date != "" {
 		o.Prices = "prices of " + p.date
 	}
 	return o
 }
 
 func (p *prices) lacking(cmd *cobra.Command, models []string) error {
-	if p == nil {
-		return nil
-	}
 	if p.kept != nil && p.kept.Err() != nil {
 		unreadable(cmd, p.kept.Err())
 	}
-	if len(models) == 0 {
+	if len(models) == 0 || p.Price == nil {
 		return nil
 	}
 	names := make([]string, len(models))
@@ -208,7 +205,7 @@ func newPricesList() *cobra.Command {
 	var x struct{ JSON bool }
 	return described("prices list", &x, cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
 		p := keptPrices(cmd)
-		if p == nil {
+		if p.kept == nil {
 			return usagef("there are no prices; fetch them with: agenttrace prices update")
 		}
 		known := make(map[string]price.Model)

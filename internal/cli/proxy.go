@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
@@ -77,7 +76,7 @@ func (p *proxying) check() error {
 		return usagef("--listen %s: %w; write it as host:port", p.Listen, err)
 	}
 	p.token = os.Getenv(envProxyToken)
-	if p.token == "" && !collector.OnLoopback(p.Listen) {
+	if p.token == "" && !hostcheckextension.OnLoopback(p.Listen) {
 		return usagef("--listen %s can be reached from other machines, whose requests would be sent and recorded; "+
 			"set %s to a secret, which clients send in the header %s, or listen on localhost", p.Listen, envProxyToken,
 			tokenHeader)

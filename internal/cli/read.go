@@ -68,7 +68,7 @@ func newList() *cobra.Command {
 }
 
 // listSessions prints a list of sessions with what each of them used, with ids that are as short as the store allows,
-// and names the models that p, which may be nil, has no price for.
+// and names the models that p has no price for.
 func listSessions(cmd *cobra.Command, r document.Reader, rows []session.Session, p *prices, asJSON bool) error {
 	items, unpriced, err := r.Items(cmd.Context(), rows)
 	if err == nil {

@@ -99,10 +99,6 @@ type runRecord struct {
 	Began   int64  `json:"began"`
 	// Watch is a file of rules, "" for none.
 	Watch string `json:"watch,omitempty"`
-	// Store, Remote and Prices are the flags of the command line.
-	Store  string `json:"store,omitempty"`
-	Remote string `json:"remote,omitempty"`
-	Prices string `json:"prices,omitempty"`
 }
 
 // ran is what a recorder answers at the end. Before that it may answer with Stop alone: why the agent is to be stopped.
@@ -132,9 +128,11 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	var err error
 	record := runRecord{ID: newRunID(), Began: time.Now().UnixMilli()}
 	record.Working, _ = os.Getwd()
-	record.Store, _ = cmd.Flags().GetString("store")
-	record.Remote, _ = cmd.Flags().GetString("remote")
-	record.Prices, _ = cmd.Flags().GetString("prices")
+	for _, name := range []string{"store", "remote", "prices"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+			r.flags = append(r.flags, "--"+name+"="+f.Value.String())
+		}
+	}
 	var rules *gate.Rules
 	if o.Watch != "" {
 		if rules, err = gate.ReadRules(o.Watch); err != nil {
@@ -267,8 +265,9 @@ func notRun(cmd *cobra.Command, name string, err error) error {
 // recorderProcess is the process that records, as the one that started it has it, which passes requests on.
 type recorderProcess struct {
 	cmd                 *exec.Cmd
-	run                 string // its id
-	hasBegun            bool   // the agent was started
+	flags               []string // those of the command line that are for it, too
+	run                 string   // its id
+	hasBegun            bool     // the agent was started
 	listener, telemetry net.Listener
 	servers             servers
 	tee                 *recorder.Tee
@@ -294,7 +293,7 @@ func (r *recorderProcess) start(record *runRecord) error {
 		return fmt.Errorf("start the recorder: %w", err)
 	}
 	defer copies.Close()
-	r.cmd = exec.Command(self, "run", "record")
+	r.cmd = exec.Command(self, append([]string{"run", "record"}, r.flags...)...)
 	for _, l := range []net.Listener{r.telemetry, r.listener} {
 		file, err := l.(*net.TCPListener).File()
 		if err != nil { // as on Windows

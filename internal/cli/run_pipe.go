@@ -21,7 +21,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/recorder"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // pipeOptions are the flags of run for a program that speaks a protocol on its standard input and output.
@@ -77,6 +76,9 @@ func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
 	return exited{state.ExitCode()}
 }
 
+// busyLimit is how long another one may hold the store when what was said last is stored.
+const busyLimit = 2 * time.Second
+
 // newTraceparent begins a trace.
 func newTraceparent() string {
 	var id [24]byte
@@ -97,16 +99,12 @@ func (o *runOptions) recordACP(cmd *cobra.Command, say func(string, ...any)) (re
 	if err != nil {
 		return nil, nil, err
 	}
-	location, stored, err := place(cmd)
-	if err != nil {
-		return nil, nil, errors.Join(err, file.Close())
-	}
 	trace := recorder.NewTrace(file)
 	format := formats.Named("acp", nil)
-	options := importer.Options{Format: format, Open: opener(cmd)}
-	newImporter := func() (*importer.Importer, error) { return importer.New(cmp.Or(location, stored), options) }
-
-	watch := importer.Watch{Paths: []string{path}, Format: format, New: newImporter, Lasting: true,
+	watch := importer.Watch{Paths: []string{path}, Format: format, Lasting: true,
+		New: func() (*importer.Importer, error) {
+			return importer.New("", importer.Options{Format: format, Open: opener(cmd)})
+		},
 		Warn: func(string) {}} // the last import reports what is wrong
 	ctx, stop := context.WithCancel(cmd.Context())
 	watched := make(chan struct{})
@@ -124,7 +122,7 @@ func (o *runOptions) recordACP(cmd *cobra.Command, say func(string, ...any)) (re
 			say("%s not recorded: %v", document.Plural(int(trace.Lost), "message was", "messages were"),
 				cmp.Or(trace.Err, errors.New("they came faster than they could be written")))
 		}
-		all, err := importLast(newImporter, path, format)
+		all, err := importLast(cmd, path, format)
 		if err == nil {
 			if err := errors.Join(file.Close(), os.RemoveAll(dir)); err != nil {
 				say("the trace is still in %s, with secrets that were in it: %v", path, err)
@@ -152,7 +150,7 @@ func (o *runOptions) recordMCP(cmd *cobra.Command, say func(string, ...any)) (re
 	m := recorder.NewMCP(r, "mcp-"+newRunID())
 	return m.Record, func(*os.ProcessState) {
 		m.End()
-		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(cmd.Context(), busyLimit)
 		defer cancel()
 		err := r.Close(ctx)
 		if ids := r.Sessions(); err == nil && len(ids) > 0 && !o.Quiet {
@@ -166,27 +164,14 @@ func (o *runOptions) recordMCP(cmd *cobra.Command, say func(string, ...any)) (re
 
 // importLast imports a file that grows no more, and returns the ids of its sessions. The error is why some of it is
 // not stored.
-func importLast(newImporter func() (*importer.Importer, error), path string, format *formats.Format) (
-	all importer.SessionSet, err error) {
-	const pause, tries = 100 * time.Millisecond, 20 // another one may import into the store at that time
-	for try := range tries {
-		var im *importer.Importer
-		if im, err = newImporter(); err != nil {
-			return nil, err
-		}
-		var failed error
-		failed, err = im.Run(context.Background(), importer.Inputs([]string{path}, nil, format))
-		err = errors.Join(err, im.Close())
-		total := &im.Summary.Total
-		all = total.Sessions
-		if busy := errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable); busy && try < tries-1 {
-			time.Sleep(pause)
-			continue
-		}
-		if err = errors.Join(err, failed); err == nil && total.Refused+int64(total.Damaged) > 0 {
-			err = errors.New(cmp.Or(append(im.Summary.Files[0].Damages, "the store refused some of it")...))
-		}
-		return all, err
+func importLast(cmd *cobra.Command, path string, format *formats.Format) (importer.SessionSet, error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), busyLimit)
+	defer cancel()
+	sum, failed, err := importInto(ctx, "", importer.Options{Format: format, Open: patientOpener(cmd)},
+		importer.Inputs([]string{path}, nil, format))
+	total := &sum.Total
+	if err = errors.Join(err, failed); err == nil && total.Refused+int64(total.Damaged) > 0 {
+		err = errors.New(cmp.Or(append(sum.Files[0].Damages, "the store refused some of it")...))
 	}
-	return all, err
+	return total.Sessions, err
 }

@@ -44,11 +44,6 @@ func newRecord() *cobra.Command {
 		if err := lines.Decode(&run); err != nil {
 			return fmt.Errorf("read what to record: %w", err)
 		}
-		for name, value := range map[string]string{"store": run.Store, "remote": run.Remote, "prices": run.Prices} {
-			if value != "" {
-				_ = cmd.Flags().Set(name, value)
-			}
-		}
 		cmd.SetContext(context.WithoutCancel(cmd.Context())) // it ends when the agent does
 		r := &recording{cmd: cmd, runRecord: run}
 		var listeners [2]net.Listener
@@ -307,9 +302,8 @@ func (r *recording) watch() error {
 	p, err := readPrices(r.cmd)
 	if err != nil {
 		return err
-	} else if p != nil {
-		w.Price = p.Price
 	}
+	w.Price = p.Price
 	ctx, end := context.WithCancel(r.cmd.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

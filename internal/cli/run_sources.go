@@ -275,15 +275,11 @@ func (s *runSources) importFiles(ctx context.Context) error {
 	if err != nil || len(inputs) == 0 {
 		return err
 	}
-	im, err := importer.New("", importer.Options{Open: patientOpener(s.cmd), Wanted: s.isOfRun})
-	if err != nil {
-		return err
-	}
-	_, err = im.Run(ctx, inputs)
-	for id := range im.Summary.Total.Sessions {
+	sum, _, err := importInto(ctx, "", importer.Options{Open: patientOpener(s.cmd), Wanted: s.isOfRun}, inputs)
+	for id := range sum.Total.Sessions {
 		s.imported[id] = true
 	}
-	return errors.Join(err, im.Close())
+	return err
 }
 
 // isOfRun reports whether a session in a file of a known agent is of the run: other agents may be at work on this

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -240,7 +241,7 @@ func newRemove() *cobra.Command {
 			if selects {
 				r.IdleTimeout = -1 // they are old
 			}
-			return listSessions(cmd, r, sessions, nil, x.JSON)
+			return listSessions(cmd, r, sessions, new(prices), x.JSON)
 		})
 	})
 }
@@ -490,12 +491,11 @@ func listAnnotations(cmd *cobra.Command, r store.Reader, ids []string, asJSON bo
 		}
 		if len(annotations) == 0 {
 			err = note(cmd, "session %s has no annotations\n", document.Sanitize(id))
-		}
-		turns := document.TurnNumbers(t)
-		for i := range annotations {
-			if err == nil {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), annotationLine(&annotations[i], turns))
-			}
+		} else {
+			_, err = io.WriteString(cmd.OutOrStdout(), phrases.Text("annotations", struct {
+				All   []document.Annotation
+				Turns map[string]int
+			}{annotations, document.TurnNumbers(t)}))
 		}
 		if err != nil {
 			return err
@@ -505,19 +505,4 @@ func listAnnotations(cmd *cobra.Command, r store.Reader, ids []string, asJSON bo
 		return writeJSON(cmd, all)
 	}
 	return nil
-}
-
-func annotationLine(n *document.Annotation, turns map[string]int) string {
-	target := "session"
-	switch turn := turns[n.MessageID]; {
-	case n.MessageID == "":
-	case turn == 0:
-		target = "session (its message is gone)"
-	case n.PartID != "":
-		target = fmt.Sprintf("turn %d, part %s", turn, n.PartID)
-	default:
-		target = fmt.Sprintf("turn %d", turn)
-	}
-	return fmt.Sprintf("%s  %s  %-5s  %s", document.Sanitize(n.ID), document.OneLine(target), n.Kind,
-		document.OneLine(cmp.Or(n.Text(), "(empty)")))
 }

@@ -152,9 +152,7 @@ func newReader(cmd *cobra.Command) (r document.Reader, p *prices, err error) {
 	if p, err = readPrices(cmd); err != nil {
 		return r, nil, err
 	}
-	if p != nil {
-		r.Price = p.Price
-	}
+	r.Price = p.Price
 	r.IdleTimeout, err = idleTimeout(cmd)
 	return r, p, err
 }

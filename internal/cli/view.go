@@ -193,17 +193,12 @@ func leadTo(u *url.URL) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	f, err := os.CreateTemp(dir, "open") // with mode 0600
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(f.Name())
-	_, err = fmt.Fprintf(f, `<!doctype html><meta name="referrer" content="no-referrer">`+
-		`<meta http-equiv="refresh" content="0;url=%[1]s"><a href="%[1]s">sessions</a>`, html.EscapeString(u.String()))
 	path := filepath.ToSlash(filepath.Join(dir, "open.html"))
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
+	err = output{Force: true}.file(path, false, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, `<!doctype html><meta name="referrer" content="no-referrer">`+
+			`<meta http-equiv="refresh" content="0;url=%[1]s"><a href="%[1]s">sessions</a>`, html.EscapeString(u.String()))
+		return err
+	})
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // which a drive begins
 	}

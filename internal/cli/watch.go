@@ -34,11 +34,11 @@ func newWatch() *cobra.Command {
 			if w.Rules, err = gate.ReadRules(x.Rules); err != nil {
 				return usageError{err}
 			}
-			if p, err := readPrices(cmd); err != nil {
+			p, err := readPrices(cmd)
+			if err != nil {
 				return err
-			} else if p != nil {
-				w.Price = p.Price
 			}
+			w.Price = p.Price
 			ctx, cancel := context.WithCancelCause(cmd.Context())
 			defer cancel(nil)
 			w.Found = func(rule *gate.Rule, f gate.Fact) {

@@ -78,12 +78,7 @@ func (p *redaction) count(ctx context.Context, c *cleaner) {
 type cleaner struct {
 	r                   *redact.Redactor
 	redacted, truncated int64
-	// clean are the keys that are, as they repeat.
-	clean map[string]struct{}
 }
-
-// maxClean bounds the keys that a cleaner remembers.
-const maxClean = 4096
 
 func (c *cleaner) resource(r pcommon.Resource) {
 	c.attributes(r.Attributes())
@@ -139,7 +134,7 @@ func (c *cleaner) attributes(m pcommon.Map) {
 	var keys []string
 	for key, v := range m.All() {
 		c.value(key, v)
-		if !c.isClean(key) {
+		if c.r.Identifier(key) != key {
 			keys = append(keys, key)
 		}
 	}
@@ -151,23 +146,6 @@ func (c *cleaner) attributes(m pcommon.Map) {
 		moved.CopyTo(m.PutEmpty(c.r.Identifier(key)))
 		c.redacted++
 	}
-}
-
-// isClean reports whether a key has no secret in it.
-func (c *cleaner) isClean(key string) bool {
-	if _, ok := c.clean[key]; ok {
-		return true
-	}
-	if c.r.Identifier(key) != key {
-		return false
-	}
-	if c.clean == nil {
-		c.clean = make(map[string]struct{})
-	}
-	if len(c.clean) < maxClean {
-		c.clean[key] = struct{}{}
-	}
-	return true
 }
 
 // identifier redacts an id or a name, and calls set if that changed it.
