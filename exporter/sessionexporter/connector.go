@@ -55,17 +55,17 @@ func (Factory) CreateDefaultConfig() component.Config { return createDefaultConf
 
 func (f *factory) connectTraces(ctx context.Context, set connector.Settings, config component.Config,
 	next consumer.Traces) (connector.Traces, error) {
-	config.(*Config).next = next
-	return f.createTraces(ctx, exporterSettings(set), config)
+	return f.createTraces(ctx, connected(config, set, next), config)
 }
 
 func (f *factory) connectLogs(ctx context.Context, set connector.Settings, config component.Config,
 	next consumer.Traces) (connector.Logs, error) {
-	config.(*Config).next = next
-	return f.createLogs(ctx, exporterSettings(set), config)
+	return f.createLogs(ctx, connected(config, set, next), config)
 }
 
-func exporterSettings(set connector.Settings) exporter.Settings {
+// connected are the settings of the exporter that a connector is, whose configuration gets what it sends to.
+func connected(config component.Config, set connector.Settings, next consumer.Traces) exporter.Settings {
+	config.(*Config).next = next
 	return exporter.Settings{ID: set.ID, TelemetrySettings: set.TelemetrySettings, BuildInfo: set.BuildInfo}
 }
 

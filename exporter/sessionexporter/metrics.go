@@ -5,12 +5,173 @@ import (
 	_ "embed" // of the counters
 	"errors"
 	"strings"
+	"sync"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
 )
+
+// Limits of what usage metrics distinguish. Their values come from telemetry, and each combination is a time series.
+const (
+	maxUsageValues = 100  // of each attribute
+	maxUsageSeries = 1000 // combinations of values
+	otherUsage     = "other"
+)
+
+// usageTimeout is how long a collection of metrics waits for the store.
+const usageTimeout = 5 * time.Second
+
+// usageKey is an attribute set of usage metrics: agent, model and project.
+type usageKey [3]string
+
+// usageKeys are the names of the attributes, and what figures are grouped by, after the day.
+var usageKeys = usageKey{string(store.StatsByAgent), string(store.StatsByModel), string(store.StatsByProject)}
+
+// usageFigures are what is counted of a group.
+type usageFigures struct {
+	tokens, turns, errors, denials int64
+	cost                           float64
+}
+
+// usage reports what agents used, as counters. It does not count what requests deliver, because they may deliver it
+// again: whenever metrics are collected, it compares the figures of the store with the greatest that it has seen.
+type usage struct {
+	store  store.Reader
+	logger *zap.Logger
+
+	mu sync.Mutex // guards the fields below
+	// seen are the greatest figures of today's and yesterday's groups, by the day.
+	seen map[string]map[usageKey]usageFigures
+	// values are those that each attribute has had.
+	values [len(usageKey{})]map[string]bool
+	total  map[usageKey]*usageFigures
+	failed bool
+}
+
+// reportUsage reports what agents use from now on, until the registration ends.
+func reportUsage(ctx context.Context, set component.TelemetrySettings, s store.Reader) (metric.Registration, error) {
+	u := &usage{store: s, logger: set.Logger, total: make(map[usageKey]*usageFigures)}
+	for i := range u.values {
+		u.values[i] = make(map[string]bool)
+	}
+	meter := set.MeterProvider.Meter("github.com/agenttrace/agenttrace/exporter/sessionexporter")
+	var errs []error
+	counter := func(name, unit, description string) metric.Int64ObservableCounter {
+		c, err := meter.Int64ObservableCounter("otelcol_exporter_session_usage_"+name, metric.WithUnit(unit),
+			metric.WithDescription(description))
+		errs = append(errs, err)
+		return c
+	}
+	tokens := counter("tokens", "{token}", "Number of tokens that turns and compactions took.")
+	turns := counter("turns", "{turn}", "Number of turns.")
+	failures := counter("errors", "{error}", "Number of failed tool calls, model calls and turns.")
+	denials := counter("denials", "{call}", "Number of tool calls that were denied.")
+	cost, err := meter.Float64ObservableCounter("otelcol_exporter_session_usage_cost", metric.WithUnit("{USD}"),
+		metric.WithDescription("Cost that the sources state, in US dollars."))
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	if _, unread := tokens.(noop.Int64ObservableCounter); unread {
+		return noop.Registration{}, nil // metrics are off, and counting all that there is takes time
+	}
+	u.refresh(ctx, false)
+	return meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+		defer cancel()
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.refresh(ctx, true)
+		for key, f := range u.total {
+			set := make([]attribute.KeyValue, len(key))
+			for i, value := range key {
+				set[i] = attribute.String(usageKeys[i], value)
+			}
+			with := metric.WithAttributeSet(attribute.NewSet(set...))
+			o.ObserveInt64(tokens, f.tokens, with)
+			o.ObserveInt64(turns, f.turns, with)
+			o.ObserveInt64(failures, f.errors, with)
+			o.ObserveInt64(denials, f.denials, with)
+			o.ObserveFloat64(cost, f.cost, with)
+		}
+		return nil
+	}, tokens, turns, failures, denials, cost)
+}
+
+// refresh adds to the counters what the figures of the store have grown by; without add they only begin there. A figure
+// that fell, because sessions were deleted, counts again when it is greater than it ever was.
+func (u *usage) refresh(ctx context.Context, add bool) {
+	since := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -1)
+	stats, err := u.store.Stats(ctx, store.StatsQuery{Since: since, Sessions: store.SessionFilter{Since: since},
+		By: []store.StatsBy{store.StatsByDay, store.StatsByAgent, store.StatsByModel, store.StatsByProject}})
+	if err != nil {
+		if !u.failed && !errors.Is(err, store.ErrClosed) {
+			u.logger.Warn("usage metrics stay as they are until the store can be read", zap.Error(err))
+		}
+		u.failed = true
+		return
+	}
+	// After a failed first look nothing is known to compare with.
+	add = add && u.seen != nil
+	u.failed = false
+	seen := make(map[string]map[usageKey]usageFigures)
+	for _, g := range stats.Groups {
+		day := g.Keys[store.StatsByDay]
+		if seen[day] == nil {
+			seen[day] = make(map[usageKey]usageFigures)
+		}
+		var key usageKey
+		for i, name := range usageKeys {
+			key[i] = g.Keys[store.StatsBy(name)]
+		}
+		was := u.seen[day][key]
+		now := usageFigures{max(was.tokens, g.TotalTokens), max(was.turns, g.Turns), max(was.errors, g.Errors),
+			max(was.denials, g.DeniedCalls), max(was.cost, g.CostUSD)}
+		if seen[day][key] = now; add && now != was {
+			total := u.of(key)
+			total.tokens += now.tokens - was.tokens
+			total.turns += now.turns - was.turns
+			total.errors += now.errors - was.errors
+			total.denials += now.denials - was.denials
+			total.cost += now.cost - was.cost
+		}
+	}
+	for day, groups := range u.seen {
+		for key, was := range groups {
+			if seen[day] == nil && day >= since.Format(time.DateOnly) {
+				seen[day] = make(map[usageKey]usageFigures)
+			}
+			if _, there := seen[day][key]; !there && seen[day] != nil {
+				seen[day][key] = was // its sessions were deleted, and may be delivered again
+			}
+		}
+	}
+	u.seen = seen
+}
+
+// of returns the counters of a group. Beyond the limits, values are [otherUsage].
+func (u *usage) of(key usageKey) *usageFigures {
+	for i, value := range key {
+		if !u.values[i][value] && len(u.values[i]) >= maxUsageValues {
+			key[i] = otherUsage
+		} else {
+			u.values[i][value] = true
+		}
+	}
+	if u.total[key] == nil && len(u.total) >= maxUsageSeries {
+		key = usageKey{otherUsage, otherUsage, otherUsage}
+	}
+	if u.total[key] == nil {
+		u.total[key] = new(usageFigures)
+	}
+	return u.total[key]
+}
 
 // counters has a line for each counter: its name, its unit and what it counts.
 //

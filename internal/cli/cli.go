@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -280,12 +281,7 @@ func between(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-func atLeastOne(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return usagef("%s takes one session or more; %s --help shows examples", cmd.Name(), cmd.CommandPath())
-	}
-	return nil
-}
+var atLeastOne = between(1, math.MaxInt, "one session or more")
 
 func newCollect(version string) *cobra.Command {
 	c := collector.Command(version)

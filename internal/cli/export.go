@@ -143,14 +143,12 @@ func (e *exporter) checkFile(several bool) error {
 func (e *exporter) checkStream(several bool) error {
 	f := e.format
 	switch {
-	case !f.InFile(), f.Stream == nil && several && !f.Many:
+	case !f.InFile(), several && !f.Many:
 		return usagef("%s cannot be written to standard output; name a directory with --output", f.Name)
 	case f.Stream == nil:
 		return usagef("%s cannot be written to standard output; name a file with --output", f.Name)
 	case f.Binary && isTerminal(e.cmd.OutOrStdout()):
 		return usagef("%s is not text, and standard output is a terminal; name a file with --output", f.Name)
-	case several && !f.Many:
-		return usagef("export --format %s writes a file per session; name a directory with --output", f.Name)
 	}
 	return nil
 }

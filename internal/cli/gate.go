@@ -127,7 +127,7 @@ func (g *gating) run() error {
 	if err != nil {
 		return err
 	}
-	runs, err := g.judged(ctx, now, expected)
+	runs, err := g.runs(ctx, now, g.query(), g.Status, g.Experiment, g.Sessions, expected)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,10 @@ func (g *gating) run() error {
 		}
 		defer was.Close()
 	}
-	old, err := g.compared(ctx, was, experiment, file, expected)
+	var old []*gate.Run
+	if experiment != "" || file != "" {
+		old, err = g.runs(ctx, was, store.SessionQuery{}, "", experiment, document.Present(file), expected)
+	}
 	if err != nil {
 		return fmt.Errorf("baseline: %w", err)
 	}
@@ -170,39 +173,23 @@ func (g *gating) run() error {
 	return nil
 }
 
-// judged are the runs that the command line selects, at least one.
-func (g *gating) judged(ctx context.Context, r document.Reader, expected map[string]string) ([]*gate.Run, error) {
-	runs, err := g.gate.Runs(ctx, r, g.query(), g.Status, expected, document.Present(g.Experiment)...)
+// runs are the runs that a query selects in a store or in the store of some files, at least one.
+func (g *gating) runs(ctx context.Context, r document.Reader, q store.SessionQuery, status, experiment string,
+	files []string, expected map[string]string) ([]*gate.Run, error) {
+	runs, err := g.gate.Runs(ctx, r, q, status, expected, document.Present(experiment)...)
 	switch {
 	case err != nil || len(runs) > 0:
 		return runs, err
-	case len(g.Sessions) > 0:
-		return nil, noSession(g.Sessions)
-	case g.Experiment != "":
-		return nil, g.none(r, g.Experiment)
+	case len(files) > 0:
+		return nil, noSession(files)
+	case experiment != "":
+		return nil, g.none(r, experiment)
 	}
 	return nil, errors.Join(g.reportNone(g.cmd, r, g.query()), errFinding)
 }
 
 func noSession(files []string) error {
 	return usagef("there is no session in %s; name files that export or an agent has written", strings.Join(files, ", "))
-}
-
-// compared are the runs of the baseline: those of an experiment, or all that are in a file. Without both there are
-// none.
-func (g *gating) compared(ctx context.Context, r document.Reader, experiment, file string,
-	expected map[string]string) ([]*gate.Run, error) {
-	if experiment == "" && file == "" {
-		return nil, nil
-	}
-	runs, err := g.gate.Runs(ctx, r, store.SessionQuery{}, "", expected, document.Present(experiment)...)
-	switch {
-	case err != nil || len(runs) > 0:
-		return runs, err
-	case file != "":
-		return nil, noSession([]string{file})
-	}
-	return nil, fmt.Errorf("it is no file: %w", g.none(r, experiment))
 }
 
 // none is the error for an experiment without sessions, or without any that the filters select.
