@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -208,7 +207,7 @@ func newPricesList() *cobra.Command {
 		if p.kept == nil {
 			return usagef("there are no prices; fetch them with: agenttrace prices update")
 		}
-		known := make(map[string]price.Model)
+		models, known := []price.Model{}, make(map[string]bool)
 		for i := range p.kept.Lists {
 			t := p.kept.Table(i)
 			if t == nil {
@@ -216,32 +215,29 @@ func newPricesList() *cobra.Command {
 				continue
 			}
 			for _, m := range t.Models() {
-				name := m.Provider + "/" + m.ID
-				_, before := known[name]
-				if !before && (len(args) == 0 || strings.Contains(name, strings.ToLower(args[0]))) {
-					known[name] = m
+				name := nameOf(m)
+				if !known[name] && strings.Contains(name, strings.ToLower(strings.Join(args, ""))) {
+					models = append(models, m)
 				}
+				known[name] = true
 			}
 		}
-		names := slices.Sorted(maps.Keys(known))
-		if x.JSON {
-			models := []price.Model{}
-			for _, name := range names {
-				models = append(models, known[name])
-			}
+		slices.SortFunc(models, func(a, b price.Model) int { return strings.Compare(nameOf(a), nameOf(b)) })
+		switch {
+		case x.JSON:
 			return writeJSON(cmd, models)
-		}
-		if len(names) == 0 {
+		case len(models) == 0:
 			return note(cmd, "no model with a price has that name\n")
 		}
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 		number := func(usd float64) string { return strconv.FormatFloat(usd, 'f', -1, 64) }
 		fmt.Fprintln(w, "MODEL\tINPUT\tOUTPUT\tREASON\tC.READ\tC.WRITE")
-		for _, name := range names {
-			m := known[name]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", document.Line(name), number(m.Input), number(m.Output),
+		for _, m := range models {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", document.Line(nameOf(m)), number(m.Input), number(m.Output),
 				number(m.Reasoning), number(m.CacheRead), number(m.CacheWrite))
 		}
 		return w.Flush()
 	})
 }
+
+func nameOf(m price.Model) string { return m.Provider + "/" + m.ID }

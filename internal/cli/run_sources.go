@@ -33,18 +33,18 @@ type runSources struct {
 	imported map[string]bool
 }
 
-// identity is what identifies a conversation in each of its accounts.
-type identity struct {
-	ids   map[string]bool // of tool calls and of responses
-	words map[string]bool // of the user
-	said  map[string]bool // by the model
-}
+// identity is what identifies a conversation in each of its accounts, and what that counts if another account has it,
+// too: ids of tool calls and of responses, the user's words and, of no weight alone, what the model said.
+type identity map[string]int
+
+// sharedID is what an id counts: more than any number of words.
+const sharedID = 1000
 
 func identityOf(t *session.Transcript, refs []store.SpanRef) identity {
-	x := identity{ids: make(map[string]bool), words: make(map[string]bool), said: make(map[string]bool)}
+	x := make(identity)
 	note := func(id string) {
 		if len(id) >= 8 { // some servers number them
-			x.ids[id] = true
+			x["id "+id] = sharedID
 		}
 	}
 	for i := range t.Messages {
@@ -56,20 +56,19 @@ func identityOf(t *session.Transcript, refs []store.SpanRef) identity {
 		}
 		for k := range m.Parts {
 			p, err := session.ParseUIPart(m.Parts[k].DataJSON)
+			text := strings.Join(strings.Fields(session.Deref(p.Text)), " ")
 			switch {
 			case err != nil:
 			case session.IsToolType(p.Type):
 				note(p.ToolCallID)
-			case p.Type != "text":
+			case p.Type != "text" || text == "":
 			case m.Message.Role == session.RoleUser:
-				x.words[strings.Join(strings.Fields(session.Deref(p.Text)), " ")] = true
+				x["asked "+text] = 1
 			case m.Message.Role == session.RoleAssistant:
-				x.said[strings.Join(strings.Fields(session.Deref(p.Text)), " ")] = true
+				x["said "+text] = 0
 			}
 		}
 	}
-	delete(x.words, "")
-	delete(x.said, "")
 	for i := range refs {
 		if refs[i].TurnStats != nil {
 			note(refs[i].TurnStats.Trace.ResponseID)
@@ -78,34 +77,22 @@ func identityOf(t *session.Transcript, refs []store.SpanRef) identity {
 	return x
 }
 
-// sharedID is what an id counts that two have in common: more than any number of words.
-const sharedID = 1000
-
-// shared counts what two have in common.
-func (x identity) shared(y identity) (n int) {
-	for id := range x.ids {
-		if y.ids[id] {
-			n += sharedID
+// shared counts what two have in common, and reports whether the model said something in both.
+func (x identity) shared(y identity) (n int, said bool) {
+	for what, counts := range x {
+		if _, both := y[what]; both {
+			n += counts
+			said = said || counts == 0
 		}
 	}
-	for text := range x.words {
-		if y.words[text] {
-			n++
-		}
-	}
-	return n
+	return n, said
 }
 
 // isPartOf reports whether one is of the conversation of the other: an id says so or, of clients that give ids of their
 // own, what was asked and answered. What was asked does not by itself: a request for a title has it, too.
 func (x identity) isPartOf(y identity) bool {
-	n := x.shared(y)
-	for text := range x.said {
-		if n > 0 && y.said[text] {
-			return true
-		}
-	}
-	return n >= sharedID
+	n, said := x.shared(y)
+	return n >= sharedID || n > 0 && said
 }
 
 // merge reads what the client keeps of the run, and makes one session of all that is known of a conversation. It
@@ -164,7 +151,7 @@ func (s *runSources) merge(ctx context.Context) ([]string, error) {
 func (s *runSources) unnamed(id string, about identity) (own, traceID string) {
 	traceID = strings.TrimPrefix(id, spans.PrefixSession)
 	_, err := trace.TraceIDFromHex(traceID)
-	if err != nil || len(s.imported) != 1 || len(about.ids)+len(about.words)+len(about.said) > 0 {
+	if err != nil || len(s.imported) != 1 || len(about) > 0 {
 		return "", ""
 	}
 	for own = range s.imported {
@@ -211,7 +198,7 @@ func (s *runSources) join(ctx context.Context, w store.Service, in *codec.Sessio
 	others map[string]identity) (id string, err error) {
 	most := 0
 	for other, about := range others {
-		if n := of.shared(about); n > most || n == most && n > 0 && other < id {
+		if n, _ := of.shared(about); n > most || n == most && n > 0 && other < id {
 			id, most = other, n
 		}
 	}
@@ -229,7 +216,8 @@ func (s *runSources) join(ctx context.Context, w store.Service, in *codec.Sessio
 		return in.Session.ID, err
 	}
 	// Calls of which the client reports nothing are beside the conversation, such as those for its title.
-	beside := len(others[id].ids) > 0 && !of.isPartOf(others[id])
+	known := slices.Contains(slices.Collect(maps.Values(others[id])), sharedID)
+	beside := known && !of.isPartOf(others[id])
 	if _, err := ingest.New(w, ingest.Options{}).Seen(ctx, id, in, beside); err != nil {
 		return "", err
 	}
@@ -295,7 +283,7 @@ func (s *runSources) isOfRun(in *codec.Session) bool {
 	}
 	about := identityOf(in.Transcript, in.SpanRefs)
 	for _, of := range s.known {
-		if of.shared(about) >= sharedID || last >= s.Began && of.isPartOf(about) {
+		if n, _ := of.shared(about); n >= sharedID || last >= s.Began && of.isPartOf(about) {
 			return true
 		}
 	}
