@@ -169,7 +169,7 @@ func (p *replayer) write() error {
 	for _, name := range replay.Names() {
 		path := filepath.Join(p.Output, name+".json")
 		encode := func(w io.Writer) error { return p.bundle.Encode(w, name) }
-		if err := p.output.file(path, true, encode); err != nil {
+		if err := p.file(path, true, encode); err != nil {
 			return err
 		}
 		fmt.Fprintln(p.cmd.OutOrStdout(), document.Sanitize(path))
