@@ -216,10 +216,6 @@ func (e *exporter) some(err error) error {
 }
 
 func (e *exporter) leave(id string, err error) {
-	const maximum = 80 // of what a message shows of an id
-	if len(id) > maximum {
-		id = fmt.Sprintf("%s… (%d bytes)", document.Head(id, maximum), len(id))
-	}
 	e.left++
 	if e.first == nil {
 		e.first = fmt.Errorf("export session %s: %w", id, err)
@@ -437,8 +433,6 @@ func sideFile(c *document.ToolCall, root *string) ([]byte, error) {
 		return nil, errors.New("it is not a file")
 	case info.Size() > maxSideFile:
 		return nil, errors.New("it is larger than 256 MiB")
-	case c.OutputSize > 0 && info.Size() != c.OutputSize:
-		return nil, errors.New("its size differs from the one in the session")
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -99,12 +99,7 @@ func openDescriptor(n int) (*os.File, error) {
 	if !inheritedDescriptor(n) {
 		return nil, syscall.EBADF // closed, or opened by this process, such as the store's
 	}
-	f := os.NewFile(uintptr(n), fmt.Sprintf("/dev/fd/%d", n))
-	if f == nil {
-		return nil, fs.ErrInvalid
-	}
-	_, err := f.Stat()
-	return f, err
+	return os.NewFile(uintptr(n), fmt.Sprintf("/dev/fd/%d", n)), nil
 }
 
 // target is the path of the file that is made or replaced: that to which a symbolic link leads, so that the link stays
@@ -172,12 +167,6 @@ func (o output) available(named string, isDatabase bool) (string, error) {
 			named)
 	case err == nil && !o.Force:
 		return "", existing(named)
-	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ENOTDIR):
-		return "", unwritten(named, err) // before anything is made of it
-	}
-	dir := filepath.Dir(path)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return "", usagef("write %s: there is no directory %s; create it first", named, dir)
 	}
 	if isDatabase && hasLog(path) {
 		return "", usagef("write %s: a program has the database open, or left its log there; choose another name", named)

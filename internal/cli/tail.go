@@ -23,7 +23,8 @@ func newTail() *cobra.Command {
 		Turns          int
 		Interval       time.Duration
 	}
-	return described("tail", &x, between(0, 1, "one session or none"), func(cmd *cobra.Command, args []string) (err error) {
+	takes := between(0, 1, "one session or none")
+	return described("tail", &x, takes, func(cmd *cobra.Command, args []string) (err error) {
 		if t.store, t.storeName, err = follow(cmd); err != nil {
 			return err
 		}
