@@ -91,7 +91,7 @@ func described(name string, into any, args cobra.PositionalArgs,
 	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	s := manual()[name]
 	cmd := &cobra.Command{Use: s.use, Short: s.short, Long: s.long, Example: s.example, Args: args,
-		PreRunE: combined, RunE: run}
+		PreRunE: checkFlags, RunE: run}
 	switch {
 	case name == "search":
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -106,11 +106,17 @@ func described(name string, into any, args cobra.PositionalArgs,
 	return cmd
 }
 
-// combined refuses flags that exclude each other, and those without the one that they are for.
-func combined(cmd *cobra.Command, _ []string) (err error) {
+// checkFlags refuses flags that exclude each other, those without the one that they are for, and numbers that are too
+// small.
+func checkFlags(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		for mark, others := range f.Annotations {
 			switch given := cmd.Flags().Changed(others[0]); {
+			case mark == ">":
+				least, _ := strconv.Atoi(others[0])
+				if n, invalid := strconv.Atoi(f.Value.String()); invalid == nil && n <= least {
+					err = usagef("--%s is %d; use a number above %d", f.Name, n, least)
+				}
 			case given && mark == "!":
 				err = usagef("--%s and --%s exclude each other; use one of them", others[0], f.Name)
 			case !given && mark == "@":
@@ -128,7 +134,8 @@ type shared struct {
 }
 
 // addFlags adds the flags of a section of the manual, except for those that are there. A line of them names another
-// section, or a flag, its short form, its default, and one that it excludes (!) or is for (@).
+// section, or a flag, its short form and its default, flags that it excludes (!) and is for (@), and what it is greater
+// than (>).
 func addFlags(f *pflag.FlagSet, section string, into any) {
 	for _, line := range manual()[section].flags {
 		head, usage, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -136,7 +143,8 @@ func addFlags(f *pflag.FlagSet, section string, into any) {
 		if len(words) == 0 || f.Lookup(words[0]) != nil {
 			continue
 		}
-		name, short, value, other := words[0], "", "", ""
+		name, short, value := words[0], "", ""
+		var marks []string
 		if strings.HasPrefix(name, "(") {
 			addFlags(f, name, into)
 			continue
@@ -145,8 +153,8 @@ func addFlags(f *pflag.FlagSet, section string, into any) {
 			switch word[0] {
 			case '-':
 				short = word[1:]
-			case '!', '@':
-				other = word
+			case '!', '@', '>':
+				marks = append(marks, word)
 			default:
 				value = word
 			}
@@ -167,8 +175,8 @@ func addFlags(f *pflag.FlagSet, section string, into any) {
 		default:
 			panic("the manual has a flag --" + name + " that sets nothing")
 		}
-		if other != "" {
-			_ = f.SetAnnotation(name, other[:1], []string{other[1:]})
+		for _, mark := range marks {
+			_ = f.SetAnnotation(name, mark[:1], []string{mark[1:]})
 		}
 	}
 }

@@ -32,9 +32,7 @@ func newList() *cobra.Command {
 	return described("ls", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
 		return x.reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
 			q := x.query()
-			if q.Limit, q.Children, q.Archived = x.Limit, x.Children || x.All, x.Archived || x.All; x.Limit < 1 {
-				return usagef("--limit is %d; use a number above 0, or --all", x.Limit)
-			}
+			q.Limit, q.Children, q.Archived = x.Limit, x.Children || x.All, x.Archived || x.All
 			if x.All && !cmd.Flags().Changed("limit") {
 				q.Limit = -1
 			}
@@ -102,9 +100,6 @@ func newSearch() *cobra.Command {
 	return described("search", &x, takes, func(cmd *cobra.Command, args []string) error {
 		if args[0] == "" {
 			return usagef("the text is empty; give a text to search for")
-		}
-		if x.Limit < 1 {
-			return usagef("--limit is %d; use a number above 0", x.Limit)
 		}
 		q := store.SearchQuery{Text: args[0], Regexp: x.Regexp}
 		if x.Regexp {

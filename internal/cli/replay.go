@@ -85,12 +85,9 @@ func replayFormats() string {
 
 // check finds what on the command line contradicts itself.
 func (p *replayer) check() error {
-	changed := p.cmd.Flags().Changed
 	switch {
 	case p.Format != "" && p.Format != replay.BundleName && replay.FormatOf(p.Format) == nil:
 		return usagef("unknown format %q: use %s", p.Format, either(replay.Names()))
-	case changed("turn") && p.Turn < 1:
-		return usagef("--turn %d is not a turn; turns are counted from 1", p.Turn)
 	case p.Run:
 		return p.checkRun()
 	}
@@ -119,8 +116,6 @@ func (p *replayer) checkRun() error {
 		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
 	case p.Timeout <= 0:
 		return usagef("--timeout %s is not a time to wait; give more than 0", p.Timeout)
-	case p.MaxCalls < 1:
-		return usagef("--max-calls %d asks nothing; give 1 or more", p.MaxCalls)
 	}
 	return nil
 }

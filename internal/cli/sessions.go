@@ -383,8 +383,6 @@ func (e *editor) check(cmd *cobra.Command) error {
 		return usagef("--comment is a remark on tags and scores; use --note for a text of its own")
 	case (given("turn") || e.Part != "") && sets+len(e.Untag)+len(e.Note) == 0:
 		return usagef("--turn and --part are of tags, scores and notes; add one, or leave them out")
-	case given("turn") && e.Turn < 1:
-		return usagef("--turn is %d; turns are counted from 1", e.Turn)
 	case e.Author == "":
 		e.Author = author()
 	}

@@ -32,9 +32,7 @@ func newTail() *cobra.Command {
 		if len(args) == 1 {
 			t.name = args[0]
 		}
-		if t.turns = x.Turns; t.turns < 1 {
-			return usagef("--turns is %d; use a number above 0", t.turns)
-		}
+		t.turns = x.Turns
 		if x.Interval < 10*time.Millisecond {
 			return usagef("--interval is %s; use 10ms or more", x.Interval)
 		}
