@@ -44,19 +44,6 @@ type assembled struct {
 	Assembly
 }
 
-// add assembles observations of an owner that belong together.
-func (a *assembled) add(assemble Assembler, owner string, proofs []UsageProof, rows []Observation) error {
-	part, err := assemble(&Window{Owner: owner, Proofs: proofs, Observations: rows})
-	if err == nil && len(part.Attribution) != len(rows) {
-		err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(rows))
-	}
-	if err != nil {
-		return fmt.Errorf("assemble session %s: %w", owner, err)
-	}
-	a.append(&assembled{rows, part})
-	return nil
-}
-
 func (a *assembled) append(part *assembled) {
 	a.rows = append(a.rows, part.rows...)
 	a.Messages = append(a.Messages, part.Messages...)
@@ -145,8 +132,14 @@ func (o *observer) rebuild(w *ownerWork) {
 	w.built = assembled{}
 	for i := range windows {
 		for _, rows := range segments(windows[i].read(o.rows)) {
-			if err := w.built.add(o.batch.Assemble, w.id, w.proofs, rows); err != nil {
-				o.rows.fail(err)
+			part, err := o.batch.Assemble(&Window{Owner: w.id, Proofs: w.proofs, Observations: rows})
+			if err == nil && len(part.Attribution) != len(rows) {
+				err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(rows))
+			}
+			if err == nil {
+				w.built.append(&assembled{rows, part})
+			} else {
+				o.rows.fail(fmt.Errorf("assemble session %s: %w", w.id, err))
 			}
 		}
 	}

@@ -85,17 +85,6 @@ func (l *writerLock) lockFile(path, real string) error {
 		files.close(f)
 		return lockedError(path, owner)
 	}
-	// Another file may have taken the name since it was opened.
-	locked, err := f.Stat()
-	if err == nil {
-		var named os.FileInfo
-		if named, err = os.Stat(path); err == nil && !os.SameFile(locked, named) {
-			err = errors.New("another file took its place while it was opened; try again")
-		}
-	}
-	if err != nil {
-		return classifyFile(fmt.Errorf("lock store %s: %w", path, err))
-	}
 	return nil
 }
 

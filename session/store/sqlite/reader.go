@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"sync"
+	"sync/atomic"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -34,7 +34,7 @@ var (
 // file is a store that is read.
 type file struct {
 	path    string
-	closed  sync.Once
+	closed  atomic.Bool
 	pool    *sqlitex.Pool
 	dialect store.Dialect
 }
@@ -60,8 +60,11 @@ func (r *Reader) Path() string { return r.path }
 
 // Close closes the reader's connections.
 func (r *Reader) Close() error {
+	if !r.closed.CompareAndSwap(false, true) {
+		return nil
+	}
 	err := r.pool.Close()
-	r.closed.Do(func() { files.connect(-1) })
+	files.connect(-1)
 	return err
 }
 
@@ -94,6 +97,9 @@ func (f *file) Keep(ctx context.Context, fn func(sqlstore.Tx) error) (err error)
 
 // read runs fn with a connection, in one read transaction.
 func (f *file) read(ctx context.Context, fn func(*sqlite.Conn) error) (err error) {
+	if f.closed.Load() {
+		return fmt.Errorf("read store %s: %w", f.path, store.ErrClosed)
+	}
 	conn, err := f.pool.Take(ctx)
 	if err != nil {
 		return openError(f.path, err)
@@ -163,18 +169,7 @@ func (f *file) openPool(ctx context.Context, uri string, flags sqlite.OpenFlags)
 	}
 	conn, err := pool.Take(ctx)
 	if err == nil {
-		err = checkOurs(conn, f.path, false)
-		var tables []string
-		if err == nil {
-			tables, err = names(conn, `SELECT name FROM sqlite_schema
- WHERE name IN ('agenttrace_schema', 'chat_sessions')`)
-		}
-		if err == nil {
-			f.dialect, err = dialectOf(conn, tables)
-		}
-		if err == nil && len(tables) == 0 {
-			err = fmt.Errorf("open store %s: %w", f.path, errEmpty)
-		}
+		err = f.look(conn)
 		pool.Put(conn)
 	}
 	if err != nil {
@@ -187,4 +182,19 @@ func (f *file) openPool(ctx context.Context, uri string, flags sqlite.OpenFlags)
 	f.pool = pool
 	files.connect(+1)
 	return nil
+}
+
+// look finds out what the file has, and refuses one that is no store.
+func (f *file) look(conn *sqlite.Conn) error {
+	if err := checkOurs(conn, f.path, false); err != nil {
+		return err
+	}
+	tables, err := names(conn, `SELECT name FROM sqlite_schema WHERE name IN ('agenttrace_schema', 'chat_sessions')`)
+	if err != nil {
+		return err
+	} else if len(tables) == 0 {
+		return fmt.Errorf("open store %s: %w", f.path, errEmpty)
+	}
+	f.dialect, err = dialectOf(conn, tables)
+	return err
 }

@@ -167,10 +167,9 @@ func (q trigramQuery) find(index io.ReaderAt) ([]int, error) {
 	for i := range found {
 		found[i] = ^uint64(0)
 	}
-	groups := map[int][]byte{}
 	n := segmentParts
 	for i := 0; i < len(q) && n > fewParts; i++ {
-		group, err := readGroup(index, header, int(q[i].bucket)/bucketsOfGroup, groups)
+		group, err := readGroup(index, header, int(q[i].bucket)/bucketsOfGroup)
 		if err != nil {
 			return nil, err
 		}
@@ -195,11 +194,8 @@ func (q trigramQuery) find(index io.ReaderAt) ([]int, error) {
 	return parts, nil
 }
 
-// readGroup returns the lists of a group of buckets, which it keeps in groups.
-func readGroup(index io.ReaderAt, header []byte, group int, groups map[int][]byte) ([]byte, error) {
-	if lists, ok := groups[group]; ok {
-		return lists, nil
-	}
+// readGroup returns the lists of a group of buckets.
+func readGroup(index io.ReaderAt, header []byte, group int) ([]byte, error) {
 	offset := func(group int) int64 {
 		return int64(binary.LittleEndian.Uint32(header[len(trigramMagic)+4*group:]))
 	}
@@ -211,7 +207,6 @@ func readGroup(index io.ReaderAt, header []byte, group int, groups map[int][]byt
 	if crc32.ChecksumIEEE(lists) != binary.LittleEndian.Uint32(data[len(lists):]) {
 		return nil, errTrigrams
 	}
-	groups[group] = lists
 	return lists, nil
 }
 
