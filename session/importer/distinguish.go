@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -121,32 +122,32 @@ func (im *Importer) fileOf(ctx context.Context, id string) string {
 // goes on with what the other one does not have, or they are of one project and of different times.
 func sameSession(a, b *session.Transcript) bool {
 	asked := make(map[string]string)
-	for i := range a.Messages {
-		if m := &a.Messages[i]; m.Message.Role == session.RoleUser {
-			asked[m.Message.ID] = textOf(m)
-		}
+	for m, text := range questions(a) {
+		asked[m.ID] = text
 	}
-	var common, users int
-	for i := range b.Messages {
-		m := &b.Messages[i]
-		if m.Message.Role != session.RoleUser {
-			continue
-		}
-		users++
-		text, known := asked[m.Message.ID]
-		if known && text == textOf(m) {
+	differ, none := false, true
+	for m, text := range questions(b) {
+		first, known := asked[m.ID]
+		if known && first == text {
 			return true
 		}
-		if known {
-			common++
+		differ, none = differ || known, false
+	}
+	root := session.Deref(b.Session.WorkspaceRoot)
+	return !differ && (none || len(asked) == 0 || goesOn(a) || goesOn(b) ||
+		root != "" && root == session.Deref(a.Session.WorkspaceRoot))
+}
+
+// questions are the messages of the user with their texts.
+func questions(t *session.Transcript) iter.Seq2[*session.Message, string] {
+	return func(yield func(*session.Message, string) bool) {
+		for i := range t.Messages {
+			m := &t.Messages[i]
+			if m.Message.Role == session.RoleUser && !yield(&m.Message, textOf(m)) {
+				return
+			}
 		}
 	}
-	if common > 0 {
-		return false
-	}
-	root := b.Session.WorkspaceRoot
-	return users == 0 || len(asked) == 0 || goesOn(a) || goesOn(b) ||
-		root != nil && a.Session.WorkspaceRoot != nil && *root == *a.Session.WorkspaceRoot
 }
 
 func textOf(m *session.MessageAndParts) string {
@@ -308,30 +309,20 @@ func whereForked(parent, fork *session.Transcript) (id *string) {
 	if parent == nil || fork == nil {
 		return nil
 	}
-	var last *session.MessageAndParts
-	place := -1
-	for i := range fork.Messages {
-		m := &fork.Messages[i]
-		if m.Message.Role == session.RoleUser && fork.Session.Copied(m.Message.CreatedAt) {
-			last = m
+	var last *session.Message
+	asked, place := "", -1
+	for m, text := range questions(fork) {
+		if fork.Session.Copied(m.CreatedAt) {
+			last, asked = m, text
 			place++
 		}
 	}
-	if last == nil {
-		return nil
-	}
-	text, users, found := textOf(last), -1, false
-	for i := range parent.Messages {
-		m := &parent.Messages[i]
-		if m.Message.Role != session.RoleUser {
+	users, found := -1, false
+	for m, text := range questions(parent) {
+		if users++; last == nil || found || text != asked {
 			continue
 		}
-		users++
-		if found || textOf(m) != text {
-			continue
-		}
-		id = &m.Message.ID
-		if m.Message.CreatedAt == last.Message.CreatedAt {
+		if id = &m.ID; m.CreatedAt == last.CreatedAt {
 			return id
 		}
 		found = users == place

@@ -31,9 +31,9 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
 	switch {
 	case f.DecodeText != nil && in.path != "" && now != nil && r != nil:
-		text, err := readAll(r, now.Size)
+		text, err := io.ReadAll(r)
 		if err != nil {
-			return err
+			return fmt.Errorf("read transcript: %w", err)
 		}
 		all, err := f.DecodeText(in.path, text, report)
 		if err == nil {

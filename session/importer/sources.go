@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -364,15 +362,6 @@ const tailSize = 4096
 func tailOf(text []byte) string {
 	sum := sha256.Sum256(text[max(0, len(text)-tailSize):])
 	return hex.EncodeToString(sum[:16])
-}
-
-// readAll reads r, of which the system reported a size, which may be wrong.
-func readAll(r io.Reader, size int64) ([]byte, error) {
-	text := bytes.NewBuffer(make([]byte, 0, min(size, 1<<30)+bytes.MinRead))
-	if _, err := text.ReadFrom(r); err != nil {
-		return nil, fmt.Errorf("read transcript: %w", err)
-	}
-	return text.Bytes(), nil
 }
 
 // grew notes in the sessions of a file, of which text is the content, what it gave when it was imported, if it only

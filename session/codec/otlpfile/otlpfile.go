@@ -170,16 +170,6 @@ func (s *source) skip(n int64) {
 	}
 }
 
-// Read implements [io.Reader].
-func (s *source) Read(p []byte) (int, error) {
-	if len(s.peek(1)) == 0 {
-		return 0, s.err
-	}
-	n := copy(p, s.buf)
-	s.skip(int64(n))
-	return n, nil
-}
-
 // end is called where s has less than is needed. It reports an input that ends within a body, and returns the
 // error of one that cannot be read.
 func (d *decoder) end(s *source, line int) error {

@@ -422,7 +422,8 @@ func (d *codex) event(e rows.Object) {
 			d.took(e)
 		}
 	case "thread_rolled_back":
-		d.rollBack(number(e, "num_turns"))
+		d.b.undo(number(e, "num_turns"))
+		d.open = false
 	case "thread_name_updated":
 		d.b.Title = cmp.Or(e.Text("thread_name"), d.b.Title)
 	case "item_completed":
@@ -563,22 +564,4 @@ func (d *codex) compacted(payload rows.Object) {
 	c.auto = d.b.turn != nil || d.b.isAsked()
 	d.compaction = d.b.compaction(c)
 	d.last, d.open = nil, false
-}
-
-// rollBack hides what the last turns said.
-func (d *codex) rollBack(turns int64) {
-	for _, m := range slices.Backward(d.b.messages) {
-		if turns <= 0 {
-			break
-		}
-		if m.Row.HiddenAt != nil || m.Row.Role == session.RoleSystem {
-			continue
-		}
-		m.hide(d.b.At)
-		if m.Row.Role == session.RoleUser {
-			turns--
-		}
-	}
-	d.b.end()
-	d.open = false
 }

@@ -39,7 +39,8 @@ const projectRootFile = ".project_root"
 
 var decodeGemini decoder = func(from *source, text []byte) ([]*codec.Session, error) {
 	d := &gemini{source: from, byID: make(map[string]*geminiMessage)}
-	if text = bytes.TrimPrefix(text, []byte("\uFEFF")); areLines(text) {
+	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
+	if first, _, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n")); json.Valid(first) {
 		from.lines(text, d.read)
 	} else {
 		about, all := from.list(text, "messages")
@@ -57,17 +58,6 @@ var decodeGemini decoder = func(from *source, text []byte) ([]*codec.Session, er
 			"read chat: no record in it names a session of Gemini CLI, with its sessionId and projectHash")
 	}
 	return []*codec.Session{d.session()}, nil
-}
-
-// areLines reports whether text is JSON lines. One object may be so damaged that no
-// line of it is whole; of lines, one is.
-func areLines(text []byte) bool {
-	for line := range bytes.Lines(text) {
-		if line = bytes.TrimSpace(line); len(line) > 2 && line[0] == '{' && json.Valid(line) {
-			return true
-		}
-	}
-	return false
 }
 
 // gemini is the log of a chat: what was recorded, and what became of it.

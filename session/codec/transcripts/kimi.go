@@ -5,6 +5,7 @@ import (
 	"crypto/md5" //nolint:gosec // the program names directories so
 	"encoding/hex"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -209,7 +210,8 @@ func (d *kimi) child(o rows.Object) {
 	call := cmp.Or(o.Text("parent_tool_call_id"), o.Text("task_tool_call_id"))
 	id := cmp.Or(o.Text("agent_id"), call)
 	d.b.measure(call, "child_session_id", d.b.s.Row.ID+"-"+id)
-	if id == "" || d.b.has(filepath.Join("subagents", id, "wire.jsonl")) {
+	_, err := os.Stat(filepath.Join(filepath.Dir(d.b.path), "subagents", id, "wire.jsonl"))
+	if id == "" || err == nil && d.b.path != "" {
 		return
 	}
 	c := d.children[id]

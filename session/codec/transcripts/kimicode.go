@@ -93,7 +93,7 @@ func (d *kimiCode) record(o rows.Object) {
 	case "context.append_loop_event":
 		d.event(o.Object("event"))
 	case "context.undo":
-		d.undo(number(o, "count"))
+		b.undo(number(o, "count"))
 	case "llm.tools_snapshot":
 		d.catalogs[o.Text("hash")] = o.Get("tools")
 	case "llm.request":
@@ -208,14 +208,3 @@ func (d *kimiCode) event(o rows.Object) {
 
 // kimiCodeCounts are the counts of a request.
 var kimiCodeCounts = counts{"inputOther", "output", "", "inputCacheRead", "inputCacheCreation"}
-
-// undo hides the last prompts of the user with what followed.
-func (d *kimiCode) undo(prompts int64) {
-	for i := len(d.b.messages) - 1; i >= 0 && prompts > 0; i-- {
-		if m := d.b.messages[i]; m.Row.Role == session.RoleUser && m.Row.HiddenAt == nil {
-			if prompts--; prompts == 0 {
-				d.b.hide(i)
-			}
-		}
-	}
-}

@@ -250,12 +250,6 @@ func (s *source) beside(name string) []byte {
 	return text
 }
 
-// has reports whether there is a file of the name in the directory of the source.
-func (s *source) has(name string) bool {
-	info, err := os.Stat(filepath.Join(filepath.Dir(s.path), name))
-	return s.path != "" && err == nil && info.Mode().IsRegular()
-}
-
 // siblings are the paths of files in the directory of another.
 func siblings(path string, names ...string) (all []string) {
 	for _, name := range names {

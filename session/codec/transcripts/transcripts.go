@@ -279,6 +279,18 @@ func (b *builder) hide(from int) {
 	b.end()
 }
 
+// undo hides the last prompts of the user with what followed, and ends the turn.
+func (b *builder) undo(prompts int64) {
+	for _, m := range slices.Backward(b.messages) {
+		if prompts > 0 && m.Row.HiddenAt == nil && m.Row.Role != session.RoleSystem {
+			if m.hide(b.At); m.Row.Role == session.RoleUser {
+				prompts--
+			}
+		}
+	}
+	b.end()
+}
+
 // part adds a part to the turn's assistant message.
 func (b *builder) part(data rows.Object) *rows.Part {
 	if b.turn == nil {
