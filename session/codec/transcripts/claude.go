@@ -166,16 +166,7 @@ func (d *claude) readSidecar() {
 	if id == "" || len(d.order) != 1 || d.order[0].sub != id {
 		return
 	}
-	name := "agent-" + id + ".meta.json"
-	text := d.beside(name)
-	if text == nil {
-		return
-	}
-	o, err := rows.Parse(text)
-	if err != nil {
-		d.problem("%s is not a JSON object: left out", name)
-		return
-	}
+	o := rows.Read(string(d.beside("agent-" + id + ".meta.json")))
 	d.order[0].b.sidecar(o)
 	d.order[0].kind(o.Text("agentType"))
 }

@@ -18,8 +18,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-var codexKeys = []string{"payload={ type=session_meta|response_item|event_msg|turn_context|compacted"}
-
 // Codex reads rollouts of Codex, each of which is one session.
 //
 // A program that compacts asks the model for a summary, and records the answer as any other before the compaction. The
@@ -27,10 +25,9 @@ var codexKeys = []string{"payload={ type=session_meta|response_item|event_msg|tu
 //
 // A fork begins with copies of the records of its parent, which its first record names in forked_from_id, or names
 // the rollout that has them in history_base. A sub-agent may begin with such copies, too: they are left out.
-//
-// Where the first record, which names the session, is damaged, the name of the file names it.
 var Codex = codec.Reading{
-	Extensions: []string{".jsonl"}, Keys: codexKeys, Transcript: true,
+	Keys:       []string{"payload={ type=session_meta|response_item|event_msg|turn_context|compacted"},
+	Extensions: []string{".jsonl"}, Transcript: true,
 	Decode: codexLines.stream, DecodeFile: codexLines.file, DecodeText: codexLines.text, Beside: nothing,
 }
 
@@ -46,15 +43,8 @@ var codexLines decoder = func(from *source, text []byte) ([]*codec.Session, erro
 	return []*codec.Session{d.b.finish()}, nil
 }
 
-var rolloutName = regexp.MustCompile(`^rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl$`)
-
-// rolloutID is the id that the name of a rollout ends with, empty for another name.
-func rolloutID(path string) string {
-	if m := rolloutName.FindStringSubmatch(filepath.Base(path)); m != nil {
-		return m[1]
-	}
-	return ""
-}
+// threadID is the id of a session, which the name of its rollout ends with.
+var threadID = regexp.MustCompile(`^[0-9a-f-]{36}$`)
 
 type codex struct {
 	*source
@@ -123,12 +113,8 @@ func (d *codex) read(o rows.Object) {
 func (d *codex) begin(kind string, meta rows.Object, at int64) bool {
 	id := meta.Text("id")
 	if kind != "session_meta" || id == "" {
-		if id = rolloutID(d.path); id == "" || !codec.HasKeys(map[string]string{"type": kind, "payload": "{"}, codexKeys...) {
-			d.problem("precedes the record that names the session: left out")
-			return false
-		}
-		d.problem("precedes the record that names the session: it is named by the file")
-		meta, at = nil, 0
+		d.problem("precedes the record that names the session: left out")
+		return false
 	}
 	d.b, d.since = newBuilder(d.source, id, "codex"), at
 	d.provider = meta.Text("model_provider")
@@ -192,10 +178,11 @@ func (d *codex) isOwn(kind string, payload rows.Object, at int64) bool {
 // and how far. That one may be a fork, too. Without the rollout, the fork has its own records only.
 func (d *codex) history(base rows.Object, depth int) {
 	const deepest, longest = 100, 1 << 30
-	name := "rollout-*-" + base.Text("thread_id") + ".jsonl"
-	if d.path == "" || depth > deepest || rolloutID(strings.Replace(name, "*", "", 1)) == "" {
+	id := base.Text("thread_id")
+	if d.path == "" || depth > deepest || !threadID.MatchString(id) {
 		return
 	}
+	name := "rollout-*-" + id + ".jsonl"
 	dir := filepath.Dir(d.path) // of a day, in that of a month, in that of a year
 	found, _ := filepath.Glob(filepath.Join(dir, name))
 	elsewhere, _ := filepath.Glob(filepath.Join(dir, "../../../*/*/*", name)) // only a wrong pattern is an error

@@ -175,43 +175,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestCodexNamedByFile reads a rollout of which the first record is damaged as the
-// session that the name of its file says.
-func TestCodexNamedByFile(t *testing.T) {
-	const id = "0196a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"
-	whole := strings.Replace(codexFile, `"id":"c1"`, `"id":"`+id+`"`, 1)
-	_, rest, _ := strings.Cut(whole, "\n")
-	read := func(name, text string) (ids, problems []string) {
-		t.Helper()
-		path := filepath.Join(t.TempDir(), name)
-		testscale.WriteFile(t, path, text)
-		for s, err := range transcripts.Codex.DecodeFile(t.Context(), path, nil,
-			func(p codec.Problem) { problems = append(problems, p.String()) }) {
-			if err != nil {
-				return append(ids, err.Error()), problems
-			}
-			ids = append(ids, s.Session.ID)
-			for i := range s.Messages {
-				ids = append(ids, s.Messages[i].Message.ID)
-			}
-		}
-		return ids, problems
-	}
-	const name = "rollout-2026-03-01T10-00-00-" + id + ".jsonl"
-	want, _ := read(name, whole)
-	got, problems := read(name, "{\n"+rest)
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("ids (-whole +damaged):\n%s", d)
-	}
-	if !slices.Contains(problems, "line 2: precedes the record that names the session: it is named by the file") {
-		t.Errorf("problems %q", problems)
-	}
-	if got, _ := read("rollout-x.jsonl", rest); !slices.Equal(got,
-		[]string{"read rollout: no record session_meta in it, which names the session"}) {
-		t.Errorf("a file of another name: %q", got)
-	}
-}
-
 // TestClaudeTitledLater has a transcript that grew by a title alone be later than before.
 func TestClaudeTitledLater(t *testing.T) {
 	read := func(text string) session.Session {
