@@ -239,28 +239,21 @@ func FirstObject(head []byte) map[string]string {
 	if d.PeekKind() != '{' {
 		return keys
 	}
-	for _, _ = d.ReadToken(); d.PeekKind() == '"'; {
-		key, err := d.ReadToken()
-		if err != nil {
-			return keys
+	_, err := d.ReadToken()
+	for err == nil && d.PeekKind() == '"' {
+		var key jsontext.Token
+		if key, err = d.ReadToken(); err != nil {
+			break
 		}
 		name, kind := key.String(), d.PeekKind()
-		switch kind {
-		case '{', '[':
-			keys[name] = kind.String()
-			err = d.SkipValue()
-		case '"':
-			var text jsontext.Token
-			if text, err = d.ReadToken(); err == nil {
-				keys[name] = text.String()
-			}
-		default:
-			if err = d.SkipValue(); err == nil {
-				keys[name] = ""
-			}
+		isList := kind == '{' || kind == '['
+		if isList {
+			keys[name] = kind.String() // it may be cut off
 		}
-		if err != nil {
-			return keys
+		var value jsontext.Value
+		if value, err = d.ReadValue(); err == nil && !isList {
+			text, _ := jsontext.AppendUnquote(nil, value) // nothing of what is no string
+			keys[name] = string(text)
 		}
 	}
 	return keys
