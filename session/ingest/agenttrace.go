@@ -319,10 +319,7 @@ func (o *own) turn(t *spans.Turn) bool {
 	if len(t.Assistant.Parts) == 0 {
 		o.absent(id, t)
 	}
-	prompt := o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest),
-		t.SystemPrompt)
-	catalog := o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest),
-		t.ToolCatalog)
+	prompt, catalog := o.texts(t)
 	if t.Index != nil && *t.Index < 0 {
 		o.problem("turn_index is negative")
 	}
@@ -343,6 +340,12 @@ func (o *own) turn(t *spans.Turn) bool {
 	}
 	o.link(semconv.SpanSessionTurn, id, "", facts)
 	return true
+}
+
+// texts stores what a turn has that is kept once, and returns the digests.
+func (o *own) texts(t *spans.Turn) (prompt, catalog string) {
+	return o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt),
+		o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)
 }
 
 func (o *own) usage(t *spans.Tokens) *session.Usage {

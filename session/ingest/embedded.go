@@ -190,8 +190,7 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 
 // replayTurn places what a turn's span has beside the rows: texts that are kept once, and parts that are whole.
 func (o *own) replayTurn(t *spans.Turn) {
-	o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt)
-	o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)
+	o.texts(t)
 	whole := func(m spans.Message, role string) {
 		if m.ID != "" {
 			o.parts(m.ID, role, slices.DeleteFunc(m.Parts, func(p spans.Part) bool {

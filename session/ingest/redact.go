@@ -348,7 +348,7 @@ func (x *redaction) blob(b *store.Blob) {
 
 // catalog redacts a catalog of tools.
 func (x *redaction) catalog(s *string) {
-	raw := view(*s)
+	raw := json.RawMessage(*s)
 	if res := x.json(redact.Other, "", &raw); res.Redacted || res.Truncated {
 		*s = string(raw)
 	}

@@ -5,7 +5,6 @@ import (
 	"hash/crc32"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
@@ -44,9 +43,7 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	}
 	each(in.Messages, func(m *session.MessageAndParts) {
 		x.fields(&m.Message)
-		if out := x.messageMetadata(view(m.Message.MetadataJSON)); string(out) != m.Message.MetadataJSON {
-			m.Message.MetadataJSON = string(out)
-		}
+		m.Message.MetadataJSON = string(x.messageMetadata(json.RawMessage(m.Message.MetadataJSON)))
 		each(m.Parts, x.partRow)
 	})
 	x.fields(&in.Decisions)
@@ -155,19 +152,13 @@ func (x *redaction) state(s *store.State) {
 	s.Stamps = stamps
 }
 
-// view returns the bytes of a column. Redaction never writes to what it is given.
-func view(column string) json.RawMessage { return unsafe.Slice(unsafe.StringData(column), len(column)) }
-
 // partRow redacts the row of a part. Its type, the id of its call and its state repeat what its data holds.
 func (x *redaction) partRow(p *session.Part) {
 	c := store.PartChange{ID: p.ID, MessageID: p.MessageID, SessionID: p.SessionID, Type: p.Type,
-		Data: view(p.DataJSON)}
+		Data: json.RawMessage(p.DataJSON)}
 	x.id(p.ToolCallID, p.ToolState, p.ContinuationRunID)
 	x.part(&c)
-	p.ID, p.MessageID, p.SessionID, p.Type = c.ID, c.MessageID, c.SessionID, c.Type
-	if string(c.Data) != p.DataJSON {
-		p.DataJSON = string(c.Data)
-	}
+	p.ID, p.MessageID, p.SessionID, p.Type, p.DataJSON = c.ID, c.MessageID, c.SessionID, c.Type, string(c.Data)
 }
 
 // blobRow redacts a prompt or a catalog. The digest of what one was before would confirm a

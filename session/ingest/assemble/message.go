@@ -27,10 +27,11 @@ import (
 type writer struct {
 	store.AssembledMessage
 	turn  *turn
-	began int64 // in Unix nanoseconds
-	bench
-	results *outcomes
-	seen    map[string]int // of keys that part ids are made from
+	began int64   // in Unix nanoseconds
+	tools []*tool // those of the turn, in order of time
+	// results are what the turn's requests report as results of calls, by [resultKey].
+	results map[string][]*fact.Part
+	seen    map[string]int // counts keys that part ids are made from, and the calls and results with an id
 	texts   []string       // that were written so far, which roots repeat
 	// steps counts the calls that left parts.
 	steps int
@@ -116,7 +117,7 @@ func (t *turn) writer(calls []*call, tools []*tool) *writer {
 	}
 	began = max(began, t.userAt)
 	w := newWriter(t, t.session, t.messageID(0, "assistant"), session.RoleAssistant, began)
-	w.began, w.results, w.bench = began, t.results(), bench{tools: tools, asks: make(map[string]int)}
+	w.began, w.results, w.tools = began, t.results(), tools
 	return w
 }
 
@@ -420,7 +421,7 @@ func (w *writer) reportCall(c *call, until int64) {
 		p := &c.output[i]
 		switch p.Kind {
 		case fact.PartCall:
-			x := w.take(p, w.results.peek(p.CallID, p.Name), c.start)
+			x := w.take(p, w.result(p.CallID, p.Name), c.start)
 			if x == nil {
 				x = &tool{start: c.start, end: c.end}
 			}

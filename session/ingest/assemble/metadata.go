@@ -41,7 +41,9 @@ type summary struct {
 	calls []*call
 	raws  []json.RawMessage // what the calls used, as the sources wrote it
 	cost  *float64
-	extra []pair
+	// extra are the keys that no column has, as JSON writes them behind other members; extraKeys are their names.
+	extra     []byte
+	extraKeys []string
 	// latest is when the turn was last seen.
 	latest int64
 	// root is the one that ended last; rootUsage and rootCost are what the roots counted, elsewhere what sub-agents did.
@@ -53,12 +55,6 @@ type summary struct {
 	// lost reports that a call was lost, partial that not all calls report what they used.
 	lost, partial bool
 	sources       []string // see [node.source]
-}
-
-// pair is a key that no column has, and its value.
-type pair struct {
-	key   string
-	value json.RawMessage
 }
 
 // summarize gathers what is reported of a turn whose answer began at a time.
@@ -209,8 +205,9 @@ func (s *summary) addExtra(raw json.RawMessage) {
 		case "usage", "model", "agent", "agenttrace", "system_prompt_digest", "compaction":
 			continue
 		}
-		if len(s.extra) < maxExtra && !slices.ContainsFunc(s.extra, func(p pair) bool { return p.key == key }) {
-			s.extra = append(s.extra, pair{key, extra[key]})
+		if keys := addNew(s.extraKeys, key, maxExtra); len(keys) > len(s.extraKeys) {
+			s.extraKeys = keys
+			s.extra = append(append(jsonscan.AppendString(append(s.extra, ','), key), ':'), extra[key]...)
 		}
 	}
 }
@@ -312,14 +309,7 @@ func (s *summary) metadata() string {
 		trace.Sources = slices.Sorted(slices.Values(s.sources))
 	}
 	trace.Incomplete = s.incomplete()
-	raw := []byte(marshal(s.MessageMetadata))
-	for _, p := range s.extra {
-		if raw = raw[:len(raw)-1]; len(raw) > 1 {
-			raw = append(raw, ',')
-		}
-		raw = append(append(append(jsonscan.AppendString(raw, p.key), ':'), p.value...), '}')
-	}
-	return string(raw)
+	return strings.TrimSuffix(marshal(s.MessageMetadata), "}") + string(s.extra) + "}" // there is a duration at least
 }
 
 // incomplete reports whether something of the turn is known to exist and was not reported. That is often so for a

@@ -93,9 +93,10 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	for _, n := range x.decisions {
 		o.addDecision(n)
 	}
-	if r := w.results.next(id, name); r != nil {
+	if r := w.result(id, name); r != nil {
 		o.addResult(r, &p)
 	}
+	w.seen["result "+resultKey(id, name)]++
 	if i := slices.IndexFunc(x.nodes, func(n *node) bool { return !n.record }); meta.DurationMS == nil && i >= 0 {
 		d := max(0, x.nodes[i].End-x.nodes[i].Start) / 1e6
 		meta.DurationMS = &d

@@ -15,7 +15,7 @@ import (
 // A call may be known from four places: the model's answer (its input), the span of its execution (when it ran), a
 // record of the client (its output, the decision on it) and the next request (what the model was given as its
 // result). Most share the id of the call. Where they do not, name, input, time and result decide, in findTools for
-// what reports the execution and in bench.take for what the model requested.
+// what reports the execution and in writer.take for what the model requested.
 //
 // An execution that no call requested is kept: the call that requested it was lost.
 
@@ -68,7 +68,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 		id    string
 		round int
 	}
-	var all executions
+	var all []*tool
 	byID, found := make(map[key]*tool), make(map[*node]*tool)
 	var unnamed []*node
 	for _, n := range of(t.nodes, fact.ToolCall, fact.Permission) {
@@ -102,7 +102,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 		// A record of an end may have the decision, too. It has no id, and the next execution may be nearer to it.
 		x := reported[record]
 		if n.Kind == fact.ToolCall || x == nil {
-			x = cmp.Or(all.like(n), all.twin(n))
+			x = cmp.Or(n.reported(all), n.twin(all))
 		}
 		if p := n.above(fact.ToolCall); x == nil && p != nil {
 			x = found[p]
@@ -149,12 +149,9 @@ func askedAt(calls []*call) map[string][]int64 {
 	return times
 }
 
-// executions are those of a turn that have been found so far.
-type executions []*tool
-
-// like finds the execution that a record without a call's id reports: of the same tool with the same input, the
+// reported finds the execution that a record without a call's id reports: of the same tool with the same input, the
 // nearest that no such record reports yet.
-func (e executions) like(n *node) *tool {
+func (n *node) reported(all []*tool) *tool {
 	if !n.record {
 		return nil
 	}
@@ -164,7 +161,7 @@ func (e executions) like(n *node) *tool {
 	}
 	name := toolName(n.Fact)
 	var best *tool
-	for _, x := range e {
+	for _, x := range all {
 		if name != "" && x.name != name || best != nil && n.away(x) >= n.away(best) {
 			continue
 		}
@@ -179,14 +176,14 @@ func (e executions) like(n *node) *tool {
 // twin finds the execution that another instrumentation reports by a span as well: of the same tool with the same
 // input, one within the other, and of several the one that took the least longer. Two spans of one instrumentation
 // are two calls, and so are two whose outputs differ.
-func (e executions) twin(n *node) *tool {
+func (n *node) twin(all []*tool) *tool {
 	if n.record || n.Kind != fact.ToolCall || n.Tool == nil || n.Tool.Name == "" {
 		return nil
 	}
 	input := canonical(n.Tool.Input)
 	var best *tool
 	var least int64
-	for _, x := range e {
+	for _, x := range all {
 		if x.name != n.Tool.Name {
 			continue
 		}
@@ -253,20 +250,6 @@ func canonical(raw json.RawMessage) []byte {
 	return sorted
 }
 
-// callKey is what calls of a tool are known by: their id, or the name of the tool where they have none.
-func callKey(id, name string) string {
-	if id == "" {
-		return "name " + name
-	}
-	return "id " + id
-}
-
-// bench has the executions of a turn, in order of time, and finds those of calls that the model requested.
-type bench struct {
-	tools []*tool
-	asks  map[string]int // how many calls of an id were looked for
-}
-
 // foldName writes the name of a tool as all do that a program may give it: what the model calls read_file may be run
 // by a span of readFile.
 func foldName(name string) string {
@@ -276,12 +259,12 @@ func foldName(name string) string {
 // take finds the execution of a call that the model requested at from, or later where the call has no id. result is
 // what a later request reports that the call came to, nil where none does: among executions with the same input it
 // decides which one was the call's.
-func (b *bench) take(p, result *fact.Part, from int64) *tool {
+func (w *writer) take(p, result *fact.Part, from int64) *tool {
 	if p.CallID != "" {
 		// The second time that the model uses an id, its second round is meant, whichever of the two ran first.
-		round := b.asks[p.CallID]
-		b.asks[p.CallID]++
-		for _, x := range b.tools {
+		round := w.seen["asked "+p.CallID]
+		w.seen["asked "+p.CallID]++
+		for _, x := range w.tools {
 			if !x.used && x.id == p.CallID && x.round == round {
 				return x
 			}
@@ -294,7 +277,7 @@ func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	for _, name := range []string{foldName(p.Name), ""} {
 		var best *tool
 		likeness := 0
-		for _, x := range b.tools {
+		for _, x := range w.tools {
 			if x.used || x.folded != name || x.id != "" && p.CallID != "" || x.start < from || !sameInput(x.shape(), input) {
 				continue
 			}
@@ -352,86 +335,75 @@ func (x *tool) cameTo(result *fact.Part) int {
 }
 
 // between returns the executions that began from one time until before another, also those that a call has taken.
-func (b *bench) between(from, until int64) []*tool {
-	by := func(x *tool, at int64) int { return cmp.Compare(x.start, at) }
-	i, _ := slices.BinarySearchFunc(b.tools, from, by)
-	j, _ := slices.BinarySearchFunc(b.tools, until, by)
-	return b.tools[i:max(i, j)]
-}
-
-// ran returns the executions that began after a call did and before the next one at until. Clocks that count
-// milliseconds have an execution and the next call begin together: it is the call's if its span is below that of the
-// call.
-func (b *bench) ran(c *call, until int64) []*tool {
-	all := b.between(c.start, until)
-	if c.span == nil || until == math.MaxInt64 { // the last call has none after it
-		return all
-	}
-	for _, x := range b.between(until, until+1) {
-		if slices.ContainsFunc(x.nodes, func(n *node) bool { return n.above(fact.ModelCall) == c.span }) {
-			all = append(slices.Clip(all), x)
+func (w *writer) between(from, until int64) (all []*tool) {
+	for _, x := range w.tools {
+		if from <= x.start && x.start < until {
+			all = append(all, x)
 		}
 	}
 	return all
 }
 
-// outcomes are what requests report as the results of calls that were made before. Of some clients, such as those
-// that only their provider's library instruments, nothing else reports that a tool ran.
-type outcomes struct {
-	of   map[string][]*fact.Part // by [callKey]
-	asks map[string]int
+// ran returns the executions that began after a call did and before the next one at until. Clocks that count
+// milliseconds have an execution and the next call begin together: it is the call's if its span is below that of the
+// call.
+func (w *writer) ran(c *call, until int64) []*tool {
+	all := w.between(c.start, until)
+	if c.span == nil || until == math.MaxInt64 { // the last call has none after it
+		return all
+	}
+	for _, x := range w.between(until, until+1) {
+		if slices.ContainsFunc(x.nodes, func(n *node) bool { return n.above(fact.ModelCall) == c.span }) {
+			all = append(all, x)
+		}
+	}
+	return all
 }
 
-// results collects the outcomes that the turn's requests report. Each repeats what
-// those before it reported; the one that reports most of a call takes precedence.
-func (t *turn) results() *outcomes {
-	o := &outcomes{of: make(map[string][]*fact.Part), asks: make(map[string]int)}
+// results collects what requests report as the results of calls that were made before, by [resultKey]. Of some clients,
+// such as those that only their provider's library instruments, nothing else reports that a tool ran. Each request
+// repeats what those before it reported; the one that reports most of a call takes precedence.
+func (t *turn) results() map[string][]*fact.Part {
+	results := make(map[string][]*fact.Part)
 	for _, n := range t.nodes {
 		for key, parts := range resultsIn(fact.PartsOf(n.Input)) {
-			if len(parts) >= len(o.of[key]) {
-				o.of[key] = parts
+			if len(parts) >= len(results[key]) {
+				results[key] = parts
 			}
 		}
 	}
 	// The tools that a provider executes itself, such as its search of the web, have their results in the answer.
 	for _, n := range t.nodes {
 		for key, parts := range resultsIn(n.Output) {
-			if parts[0].CallID != "" && o.of[key] == nil {
-				o.of[key] = parts
+			if parts[0].CallID != "" && results[key] == nil {
+				results[key] = parts
 			}
 		}
 	}
-	return o
+	return results
 }
 
-// resultsIn returns the results among the parts, by [callKey].
+// resultsIn returns the results among the parts.
 func resultsIn(parts []fact.Part) map[string][]*fact.Part {
 	results := make(map[string][]*fact.Part)
 	for i := range parts {
 		if p := &parts[i]; p.Kind == fact.PartResult && (p.CallID != "" || p.Name != "") {
-			key := callKey(p.CallID, p.Name)
+			key := resultKey(p.CallID, p.Name)
 			results[key] = append(results[key], p)
 		}
 	}
 	return results
 }
 
-// peek returns the outcome of the next call with the id, or of the name where it has none, and nil when no request
+// resultKey is what the results of a call are known by: its id, or the name of the tool where it has none.
+func resultKey(id, name string) string { return cmp.Or(id, "name "+name) }
+
+// result returns the result of the next call with the id, or of the name where it has none, and nil when no request
 // reports it. The results of one name are in the order of the calls.
-func (o *outcomes) peek(id, name string) *fact.Part {
-	key := callKey(id, name)
-	if i := o.asks[key]; i < len(o.of[key]) {
-		return o.of[key][i]
+func (w *writer) result(id, name string) *fact.Part {
+	key := resultKey(id, name)
+	if i := w.seen["result "+key]; i < len(w.results[key]) {
+		return w.results[key][i]
 	}
 	return nil
-}
-
-// next is peek for a call that is reported now.
-func (o *outcomes) next(id, name string) *fact.Part {
-	if o == nil {
-		return nil // the message is not a turn's
-	}
-	result := o.peek(id, name)
-	o.asks[callKey(id, name)]++
-	return result
 }
