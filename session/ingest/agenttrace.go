@@ -25,12 +25,7 @@ import (
 const dialectAgenttrace = store.DialectSDK
 
 func recognizeAgenttrace(s ptrace.Span, scope pcommon.InstrumentationScope) bool {
-	switch s.Name() {
-	case semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun,
-		semconv.SpanPermissionEvaluate:
-		return true
-	}
-	return scope.Name() == semconv.ScopeName &&
+	return spans.New(s.Name()) != nil || scope.Name() == semconv.ScopeName &&
 		(strings.HasPrefix(s.Name(), semconv.OperationChat+" ") || carriesRows(s))
 }
 
@@ -78,16 +73,13 @@ func readRecord(b *builder, s ptrace.Span) spans.SpanData {
 	if record == nil {
 		record = new(spans.ModelCall)
 	}
-	b.read(record, s.Attributes())
-	if err := record.Validate(); err != nil && !carriesRows(s) {
-		b.problem(strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	b.problemDropped(s.DroppedAttributesCount())
+	b.read(record, s.Attributes(), s.DroppedAttributesCount(), !carriesRows(s))
 	return record
 }
 
-// read reads attributes into a record, and notes those that do not fit.
-func (b *builder) read(record spans.SpanData, attrs pcommon.Map) {
+// read reads attributes into a record, and notes those that do not fit or were dropped and, with validate, what else
+// is wrong with the record.
+func (b *builder) read(record spans.SpanData, attrs pcommon.Map, dropped uint32, validate bool) {
 	for key, v := range attrs.All() {
 		val, ok, clean := value(v)
 		if !ok {
@@ -100,11 +92,11 @@ func (b *builder) read(record spans.SpanData, attrs pcommon.Map) {
 			b.problem(key + ": " + err.Error())
 		}
 	}
-}
-
-func (b *builder) problemDropped(n uint32) {
-	if n > 0 {
-		b.problem(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
+	if err := record.Validate(); err != nil && validate {
+		b.problem(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if dropped > 0 {
+		b.problem(strconv.FormatUint(uint64(dropped), 10) + " attributes were dropped before export")
 	}
 }
 
@@ -140,7 +132,7 @@ func (o *own) identify(sessionID string) bool {
 		o.problem("neither a session nor a trace id")
 		return false
 	}
-	if o.spanID == "" {
+	if o.spanID == "" && o.span != (ptrace.Span{}) { // else it is a record
 		o.spanID = spans.DeriveID("", 0, o.span.Name(), o.sessionID, strconv.FormatInt(o.startNano, 10),
 			strconv.FormatInt(o.endNano, 10))[10:]
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
@@ -28,36 +27,21 @@ const statusKey = "status"
 
 // recognizeLive reports whether a log record is an event of the SDK.
 func recognizeLive(r *dialect.Record) bool {
-	if r.Scope.Name() != semconv.ScopeName {
-		return false
-	}
-	switch r.Event {
-	case semconv.EventSession, semconv.EventMessage, semconv.EventPart, semconv.EventStatus:
-		return true
-	}
-	return false
+	events := []string{semconv.EventSession, semconv.EventMessage, semconv.EventPart, semconv.EventStatus}
+	return r.Scope.Name() == semconv.ScopeName && slices.Contains(events, r.Event)
 }
 
 // attributeLive adds what an event reports. It begins and ends at its time.
 func attributeLive(b *builder, r *dialect.Record) bool {
 	e := spans.Event{Name: r.Event}
-	b.read(&e, r.Attributes())
-	b.problemDropped(r.DroppedAttributesCount())
+	b.read(&e, r.Attributes(), r.DroppedAttributesCount(), true)
 	at := cmp.Or(dialect.Nanos(r.Timestamp()), dialect.Nanos(r.ObservedTimestamp()))
 	if at == 0 {
 		b.problem("time is missing or absurd")
 	}
-	o := own{builder: b, startNano: at, endNano: at}
-	if o.sessionID = b.redaction.identifier(e.SessionID); o.sessionID == "" {
-		if id := r.TraceID(); !id.IsEmpty() {
-			o.sessionID = spans.TraceSession(id.String())
-		}
-	}
-	if err := e.Validate(); err != nil {
-		b.problem(strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
+	o := own{builder: b, traceID: r.TraceID().String(), startNano: at, endNano: at}
 	switch {
-	case o.sessionID == "":
+	case !o.identify(e.SessionID):
 		return false
 	case e.Name == semconv.EventSession && e.Session != nil:
 		o.liveRun(e.Session)

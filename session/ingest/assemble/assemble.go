@@ -179,14 +179,6 @@ func counterOf(u *fact.Usage, dialect string) string {
 	return dialect + " " + u.Counter
 }
 
-// recount returns a usage as it is known now that it was counted.
-func (a *assembly) recount(u *fact.Usage, dialect string) *fact.Usage {
-	if apart := a.apart[counterOf(u, dialect)]; apart != 0 {
-		return u.Recount(apart)
-	}
-	return u
-}
-
 // prove notes what the counts of a call prove of each other. Without it the framework's count of the example would
 // come to 104 tokens in place of 128: the cache would be taken for a part of the input.
 func (c *call) prove() {

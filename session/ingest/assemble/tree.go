@@ -80,7 +80,9 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 	a.bySpan = make(map[[2]string]*node, len(facts))
 	for i := range facts {
 		f := facts[i]
-		f.Usage = a.recount(f.Usage, f.Dialect)
+		if u := f.Usage; u != nil {
+			f.Usage = u.Recount(a.apart[counterOf(u, f.Dialect)]) // as it is known now that it was counted
+		}
 		a.nodes[i] = &node{Fact: &f, at: i, begins: f.Start, record: isRecord(&f)}
 		// In the session of its own trace it is no orphan: there it is the only call that there is.
 		a.nodes[i].orphan = f.TraceRank == store.NoRank && IsOrphan(&f) && a.owner != spans.TraceSession(f.TraceID)
