@@ -352,18 +352,11 @@ func boundFact(f *fact.Fact) {
 		}
 		*raw = quoted(*raw)
 	}
-	parts := func(all []fact.Part) {
-		for i := range all {
-			p := &all[i]
-			bound("input of tool "+p.Name, &p.Input, maxDepth)
-			bound("output of tool "+p.Name, &p.Output, maxDepth)
-			bound("part of a message", &p.Data, maxDepth)
-		}
+	for _, p := range fact.EachPart(append(f.Input[:len(f.Input):len(f.Input)], fact.Message{Parts: f.Output})) {
+		bound("input of tool "+p.Name, &p.Input, maxDepth)
+		bound("output of tool "+p.Name, &p.Output, maxDepth)
+		bound("part of a message", &p.Data, maxDepth)
 	}
-	for i := range f.Input {
-		parts(f.Input[i].Parts)
-	}
-	parts(f.Output)
 	if t := f.Tool; t != nil {
 		bound("input of tool "+t.Name, &t.Input, maxDepth)
 		bound("output of tool "+t.Name, &t.Output, maxDepth)

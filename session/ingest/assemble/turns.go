@@ -166,13 +166,11 @@ var titlePrompts = []string{"generate a title for", "generate a short title", "g
 
 // purpose recognizes the prompts by which agents have sessions named.
 func purpose(f *fact.Fact) string {
-	for _, m := range f.Input {
-		for i := range m.Parts {
-			text := strings.ToLower(m.Parts[i].Text[:min(len(m.Parts[i].Text), 200)])
-			if m.Role == "user" && m.Parts[i].Kind == fact.PartText && f.History == 0 &&
-				slices.ContainsFunc(titlePrompts, func(prompt string) bool { return strings.HasPrefix(text, prompt) }) {
-				return "title"
-			}
+	for m, p := range fact.EachPart(f.Input) {
+		text := strings.ToLower(p.Text[:min(len(p.Text), 200)])
+		if m.Role == "user" && p.Kind == fact.PartText && f.History == 0 &&
+			slices.ContainsFunc(titlePrompts, func(prompt string) bool { return strings.HasPrefix(text, prompt) }) {
+			return "title"
 		}
 	}
 	return ""

@@ -175,14 +175,11 @@ func adkAsked(f *fact.Fact, request object) {
 	}
 	// It is the content in the first versions in Go.
 	messages, _ := Messages(firstRaw(adkField(request, "contents"), adkField(request, "content")))
-	for _, m := range messages {
-		for i := range m.Parts {
-			// A function's response that has nothing but an error is one, as Gemini's interface wants it.
-			p := &m.Parts[i]
-			o, _ := objectOf(p.Output)
-			if p.Kind == fact.PartResult && p.Error == "" && len(o) == 1 && o.has("error") {
-				p.Error, p.Output = errorText(o["error"]), nil
-			}
+	for _, p := range fact.EachPart(messages) {
+		// A function's response that has nothing but an error is one, as Gemini's interface wants it.
+		o, _ := objectOf(p.Output)
+		if p.Kind == fact.PartResult && p.Error == "" && len(o) == 1 && o.has("error") {
+			p.Error, p.Output = errorText(o["error"]), nil
 		}
 	}
 	ReadInput(f, messages)

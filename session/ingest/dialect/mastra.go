@@ -181,15 +181,12 @@ const mastraRefusal = "Tool call was not approved by the user"
 // mastraResults repairs what the exporter makes of the results of tools: a text is encoded twice, and a refusal looks
 // like any other.
 func mastraResults(messages []fact.Message) {
-	for _, m := range messages {
-		for i := range m.Parts {
-			p := &m.Parts[i]
-			if inner := json.RawMessage(text(p.Output)); text(inner) != "" {
-				p.Output = inner
-			}
-			if text(p.Output) == mastraRefusal {
-				p.Denied, p.Error, p.Output = true, mastraRefusal, nil
-			}
+	for _, p := range fact.EachPart(messages) {
+		if inner := json.RawMessage(text(p.Output)); text(inner) != "" {
+			p.Output = inner
+		}
+		if text(p.Output) == mastraRefusal {
+			p.Denied, p.Error, p.Output = true, mastraRefusal, nil
 		}
 	}
 }

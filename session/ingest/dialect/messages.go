@@ -118,11 +118,9 @@ func Recent(messages []fact.Message) (recent []fact.Message, history int) {
 // textOf returns the text of the messages of a role, "" for all, with an empty line between any two of its parts.
 func textOf(messages []fact.Message, role string) string {
 	var texts []string
-	for _, m := range messages {
-		for _, p := range m.Parts {
-			if p.Kind == fact.PartText && (role == "" || m.Role == role) {
-				texts = append(texts, p.Text)
-			}
+	for m, p := range fact.EachPart(messages) {
+		if p.Kind == fact.PartText && (role == "" || m.Role == role) {
+			texts = append(texts, p.Text)
 		}
 	}
 	return strings.Join(texts, "\n\n")

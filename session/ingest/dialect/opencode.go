@@ -192,11 +192,9 @@ func openCodeSide(f *fact.Fact) string {
 		return ""
 	}
 	texts := []string{f.SystemPrompt}
-	for _, m := range f.Input {
-		for _, p := range m.Parts {
-			if m.Role == "user" && p.Kind == fact.PartText {
-				texts = append(texts, p.Text)
-			}
+	for m, p := range fact.EachPart(f.Input) {
+		if m.Role == "user" && p.Kind == fact.PartText {
+			texts = append(texts, p.Text)
 		}
 	}
 	for _, text := range texts {

@@ -7,6 +7,7 @@ package fact
 
 import (
 	"encoding/json"
+	"iter"
 	"slices"
 	"strings"
 
@@ -425,6 +426,19 @@ func (f *Fact) SplitPrompts() {
 	if n > 1 {
 		f.Unanswered, f.Input = f.Input[:n-1], f.Input[n-1:]
 		f.History += n - 1
+	}
+}
+
+// EachPart returns the parts of all messages in order, each with its message.
+func EachPart(messages []Message) iter.Seq2[*Message, *Part] {
+	return func(yield func(*Message, *Part) bool) {
+		for i := range messages {
+			for k := range messages[i].Parts {
+				if !yield(&messages[i], &messages[i].Parts[k]) {
+					return
+				}
+			}
+		}
 	}
 }
 
