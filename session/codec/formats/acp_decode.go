@@ -557,12 +557,10 @@ func (t *acpTool) took() {
 	if t.began == 0 || t.ended < t.began || refused {
 		return
 	}
-	o := t.part.Data()
-	o.SetToolTrace("duration_ms", t.ended-t.began)
+	t.part.SetToolTrace("duration_ms", t.ended-t.began)
 	if t.began != t.part.Row.CreatedAt {
-		o.SetToolTrace("started_at", t.began)
+		t.part.SetToolTrace("started_at", t.began)
 	}
-	t.part.Set(o)
 }
 
 // compaction gives a compaction an assistant message of its own, as the agent guide requires; the rest of the turn is

@@ -551,9 +551,8 @@ func (b *agentdbgBuilder) toolCall(e *agentdbgEvent) {
 		p.Result(e.Payload.Get("result"), false)
 	case kind != agentdbgUnfinished:
 		p.Result(rows.Raw(cmp.Or(agentdbgErrorText(e.Payload.Get("error")), "the call failed")), true)
-		if data := p.Data(); kind == agentdbgPermissionDenied {
-			data.SetToolTrace("denied", true)
-			p.Set(data)
+		if kind == agentdbgPermissionDenied {
+			p.SetToolTrace("denied", true)
 		}
 	}
 }

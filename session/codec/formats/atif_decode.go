@@ -288,9 +288,7 @@ func (b *atifBuilder) result(p *rows.Part, result rows.Object) {
 	if child != "" && content == nil {
 		content = rows.Of("session_id", child).JSON()
 	} else if child != "" {
-		data := p.Data()
-		data.SetToolTrace("child_session_id", child)
-		p.Set(data)
+		p.SetToolTrace("child_session_id", child)
 	}
 	p.Result(content, result.Object("extra").True("is_error"))
 }

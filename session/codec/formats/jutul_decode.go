@@ -349,10 +349,8 @@ func (c *jutulCall) reject(o *store.Decision) {
 	if c.part.Data().Text("state") == session.StateInputAvailable {
 		c.part.Result(rows.Raw(cmp.Or(o.Reason, "the call was rejected")), true)
 	}
-	data := c.part.Data()
-	if data.Text("state") == session.StateOutputError {
-		data.SetToolTrace("denied", true)
+	if c.part.Data().Text("state") == session.StateOutputError {
+		c.part.SetToolTrace("denied", true)
 	}
-	c.part.Set(data)
 	c.part.Touch(o.DecidedAt)
 }

@@ -149,8 +149,7 @@ const MaxLine = 256 << 20
 //
 // [Recover] reads on instead, and yields all of a session.
 func Decode(r io.Reader, newer func(codec.Problem)) iter.Seq2[*session.Transcript, error] {
-	all := read(r, func(p codec.Problem, err error) bool {
-		_, unknown := errors.AsType[unknownTypeError](err)
+	all := read(r, func(p codec.Problem, unknown bool) bool {
 		if unknown = unknown && newer != nil; unknown {
 			newer(p)
 		}
@@ -158,11 +157,10 @@ func Decode(r io.Reader, newer func(codec.Problem)) iter.Seq2[*session.Transcrip
 	})
 	return func(yield func(*session.Transcript, error) bool) {
 		for s, err := range all {
-			var t *session.Transcript
-			if s != nil {
-				t = s.Transcript
+			if s == nil {
+				s = new(codec.Session)
 			}
-			if !yield(t, err) {
+			if !yield(s.Transcript, err) {
 				return
 			}
 		}
@@ -173,7 +171,7 @@ func Decode(r io.Reader, newer func(codec.Problem)) iter.Seq2[*session.Transcrip
 // of a file that was cut off, or whose row belongs elsewhere is reported and left out;
 // report may be nil. Before the first session it is an error.
 func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return read(r, func(p codec.Problem, _ error) bool {
+	return read(r, func(p codec.Problem, _ bool) bool {
 		if report != nil {
 			report(p)
 		}
@@ -181,9 +179,9 @@ func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, 
 	})
 }
 
-// read yields the sessions in r. leaveOut reports whether a line with an error is left out;
-// otherwise the error ends the sequence.
-func read(r io.Reader, leaveOut func(codec.Problem, error) bool) iter.Seq2[*codec.Session, error] {
+// read yields the sessions in r. leaveOut reports whether a line with an error, which may be that its type is unknown,
+// is left out; otherwise the error ends the sequence.
+func read(r io.Reader, leaveOut func(p codec.Problem, unknown bool) bool) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
 		lines := bufio.NewScanner(r)
 		lines.Buffer(nil, MaxLine)
@@ -205,7 +203,7 @@ func read(r io.Reader, leaveOut func(codec.Problem, error) bool) iter.Seq2[*code
 			}
 			_, unknown := errors.AsType[unknownTypeError](err)
 			p := codec.Problem{Line: n, Reason: err.Error() + "; it is left out"}
-			if d.s == nil && !unknown || !leaveOut(p, err) {
+			if d.s == nil && !unknown || !leaveOut(p, unknown) {
 				yield(nil, fmt.Errorf("line %d: %w", n, err))
 				return
 			}

@@ -478,9 +478,7 @@ func (c *call) deny(reason string, at int64) {
 // measure notes a key of what the AI SDK's tool part has no field for; see [session.ToolTrace].
 func (b *builder) measure(id, key string, v any) {
 	if c := b.calls[id]; c != nil && v != "" && v != false {
-		o := c.Data()
-		o.SetToolTrace(key, v)
-		c.Set(o)
+		c.SetToolTrace(key, v)
 	}
 }
 

@@ -433,33 +433,23 @@ func (p Python) Append(dst []byte, value json.RawMessage) []byte {
 	return dst
 }
 
-// ParsePython is [Parse] of an object in which NaN and the like, as [ReplaceNaN] has them, are replaced. found reports
-// whether there are any.
-func ParsePython(text []byte, with func(word string) string) (o Object, found bool, err error) {
-	if o, err = Parse(text); err == nil {
-		return o, false, nil
-	}
-	fixed, found := ReplaceNaN(text, with)
-	if again, failed := Parse(fixed); found && failed == nil {
-		return again, true, nil
-	}
-	return nil, false, err
-}
-
 var notJSON = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
 
-// ReplaceNaN replaces NaN, Infinity and -Infinity outside of strings, which Python writes and JSON does not have. found
-// reports whether there are any; otherwise the result is text itself.
-func ReplaceNaN(text []byte, with func(word string) string) (replaced []byte, found bool) {
-	if !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
-		return text, false
+// ParsePython is [Parse] of an object in which NaN, Infinity and -Infinity outside of strings, which Python writes and
+// JSON does not have, are replaced. found reports whether there are any.
+func ParsePython(text []byte, with func(word string) string) (o Object, found bool, err error) {
+	o, err = Parse(text)
+	if err == nil || !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
+		return o, false, err
 	}
-	replaced = notJSON.ReplaceAllFunc(text, func(word []byte) []byte {
+	fixed := notJSON.ReplaceAllFunc(text, func(word []byte) []byte {
 		if word[0] == '"' {
 			return word
 		}
-		found = true
 		return []byte(with(string(word)))
 	})
-	return replaced, found
+	if again, failed := Parse(fixed); failed == nil {
+		return again, true, nil
+	}
+	return nil, false, err
 }

@@ -39,7 +39,7 @@ func TestPythonAppend(t *testing.T) {
 	}
 }
 
-func TestReplaceNaN(t *testing.T) {
+func TestParsePython(t *testing.T) {
 	quote := func(word string) string { return `"` + word + `"` }
 	for in, want := range map[string]string{
 		`{"a":NaN,"b":[-Infinity,Infinity],"c":"NaN \\\"NaN","d":-1}`: `{"a":"NaN","b":["-Infinity","Infinity"],` +
@@ -47,9 +47,9 @@ func TestReplaceNaN(t *testing.T) {
 		`{"a":"NaN"}`: `{"a":"NaN"}`,
 		`{"a":1}`:     `{"a":1}`,
 	} {
-		got, found := ReplaceNaN([]byte(in), quote)
-		if string(got) != want || found != (in != want) {
-			t.Errorf("ReplaceNaN(%s) = %s, %v", in, got, found)
+		got, found, err := ParsePython([]byte(in), quote)
+		if string(got.JSON()) != want || found != (in != want) || err != nil {
+			t.Errorf("ParsePython(%s) = %s, %v, %v", in, got.JSON(), found, err)
 		}
 	}
 }

@@ -234,6 +234,13 @@ func (o *Object) SetToolTrace(key string, v any) {
 	o.Set("toolMetadata", meta)
 }
 
+// SetToolTrace sets a key of what the AI SDK's tool part has no field for.
+func (p *Part) SetToolTrace(key string, v any) {
+	data := p.Data()
+	data.SetToolTrace(key, v)
+	p.Set(data)
+}
+
 // Data returns the part's data, which the caller may change.
 func (p *Part) Data() Object { return slices.Clone(p.data) }
 
