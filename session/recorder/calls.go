@@ -2,6 +2,8 @@ package recorder
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/gob"
 	"errors"
@@ -24,9 +26,8 @@ type Calls struct {
 	// Record records them. It is called on other goroutines, while Read waits.
 	Record Middleware
 
-	mu   sync.Mutex
-	at   time.Time // when that passed which is being recorded
-	open map[int64]*exchange
+	mu sync.Mutex
+	at time.Time // when that passed which is being recorded
 }
 
 // Now returns when that passed which is being recorded, for a request when it began, and else the time. It is the clock
@@ -46,24 +47,35 @@ func (c *Calls) setNow(at time.Time) {
 	c.at = at
 }
 
+// open is what is under way.
+type open interface {
+	// take has that recorded which has passed, and reports whether all is recorded.
+	take(p *passage) (done bool)
+	// cancel ends it, for one reason without a whole answer, for the other with a part of it.
+	cancel(unanswered, answered error, at time.Time)
+}
+
 // Read records what r has to its end, and then as canceled what is under way. The error is one of reading r.
 func (c *Calls) Read(r io.Reader) error {
-	c.open = make(map[int64]*exchange)
+	all := make(map[int64]open)
 	for from := gob.NewDecoder(bufio.NewReaderSize(afterPause{r}, 64<<10)); ; {
 		var p passage
 		if err := from.Decode(&p); err != nil {
-			for _, number := range slices.Sorted(maps.Keys(c.open)) {
-				c.open[number].cancel(context.Canceled, errLeft, time.Now())
+			for _, number := range slices.Sorted(maps.Keys(all)) {
+				all[number].cancel(context.Canceled, errLeft, time.Now())
 			}
 			if errors.Is(err, io.EOF) {
 				err = nil
 			}
 			return err
 		}
-		if p.What == requestBegan {
-			c.open[p.Exchange] = c.begin(p.Request, p.At)
-		} else if e := c.open[p.Exchange]; e != nil && e.take(&p) {
-			delete(c.open, p.Exchange)
+		switch o := all[p.Exchange]; {
+		case p.What == requested:
+			all[p.Exchange] = c.begin(p.Request, p.Bytes, p.At)
+		case p.What == upgraded:
+			all[p.Exchange] = c.newSocket(p.Request, p.Response)
+		case o != nil && o.take(&p):
+			delete(all, p.Exchange)
 		}
 	}
 }
@@ -80,30 +92,31 @@ func (r afterPause) Read(p []byte) (int, error) {
 
 // exchange is a request with its answer, as the recording has them. Either it is changed or the recording goes on.
 type exchange struct {
-	calls           *Calls
-	began           time.Time
-	req             *http.Request
-	started         bool // to be recorded
-	request, answer received
-	resp            *http.Response
-	err             error
-	socket          *socket // of which the messages are recorded instead, nil for none
+	calls *Calls
+	req   *http.Request
+	resp  *http.Response
+	err   error
+	// unread is what came of the answer, and answerErr why it ended; discarded reports that nobody reads it.
+	unread    []byte
+	answerErr error
+	discarded bool
 
 	// resumed has the recording go on. paused says that it cannot, and is closed when all is recorded.
 	resumed, paused chan struct{}
 }
 
 // begin begins an exchange, whose request passes at a time.
-func (c *Calls) begin(head *requestHead, at time.Time) *exchange {
-	e := &exchange{calls: c, began: at, resumed: make(chan struct{}), paused: make(chan struct{})}
-	e.request.of, e.answer.of = e, e
+func (c *Calls) begin(head *requestHead, body []byte, at time.Time) *exchange {
+	e := &exchange{calls: c, resumed: make(chan struct{}), paused: make(chan struct{})}
 	u, err := url.Parse(head.URL)
 	if err != nil {
 		u = &url.URL{Opaque: head.URL}
 	}
-	e.req = (&http.Request{Method: head.Method, URL: u, Host: head.Host, Header: head.Header, Body: &e.request,
-		ContentLength: head.ContentLength, ProtoMajor: 1, ProtoMinor: 1}).WithContext(
-		context.WithValue(context.Background(), ownContext{}, e))
+	e.req = (&http.Request{Method: head.Method, URL: u, Host: head.Host, Header: head.Header,
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(context.WithValue(context.Background(), ownContext{}, e))
+	go e.record()
+	e.resume(at)
 	return e
 }
 
@@ -111,39 +124,22 @@ func (c *Calls) begin(head *requestHead, at time.Time) *exchange {
 // one that is sent again.
 type ownContext struct{}
 
-// take has that recorded which has passed, and reports whether the exchange is recorded.
+// take implements [open].
 func (e *exchange) take(p *passage) (done bool) {
-	if p.What == lost {
+	switch p.What {
+	case lost:
 		e.cancel(p.Err, p.Err, p.At)
 		return true
-	}
-	if e.socket != nil {
-		return e.socket.take(p)
-	}
-	if r := p.Response; r != nil && isSocket(e.req, r.StatusCode, r.Header) {
-		e.socket = newSocket(e, r.Header.Get("Sec-WebSocket-Extensions"))
-		return false
-	}
-	if !e.started && p.What >= requestSent {
-		e.started = true
-		go e.record()
-		if e.resume(e.began) {
-			return true
-		}
-	}
-	switch p.What {
-	case requestPiece:
-		e.request.add(p.Bytes)
-	case requestEnded:
-		e.request.end(p.Err.orEOF())
 	case responded:
 		e.respond(p)
 	case answerPiece:
-		e.answer.add(p.Bytes)
+		if e.answerErr == nil && !e.discarded {
+			e.unread = append(e.unread, p.Bytes...)
+		}
 	case answerEnded:
-		e.answer.end(p.Err.orEOF())
+		e.answerErr = cmp.Or(e.answerErr, p.Err.orEOF())
 	}
-	return e.started && e.resume(p.At)
+	return e.resume(p.At)
 }
 
 // respond takes the response, or why there is none.
@@ -153,27 +149,28 @@ func (e *exchange) respond(p *passage) {
 	case p.Err != nil:
 		e.err = p.Err
 	default:
-		e.resp = &http.Response{StatusCode: p.Response.StatusCode, Header: p.Response.Header, Body: &e.answer,
+		e.resp = &http.Response{StatusCode: p.Response.StatusCode, Header: p.Response.Header, Body: received{e},
 			ContentLength: p.Response.ContentLength, Uncompressed: p.Response.Uncompressed, Request: e.req}
 	}
 }
 
-// cancel ends what is under way, for one reason without a whole answer, for the other with a part of it.
+// cancel implements [open].
 func (e *exchange) cancel(unanswered, answered error, at time.Time) {
-	for _, p := range []passage{{What: requestEnded, Err: newPassedError(unanswered)},
-		{What: responded, Err: newPassedError(unanswered)}, {What: answerEnded, Err: newPassedError(answered)}} {
-		if p.At = at; e.take(&p) {
-			return
-		}
+	if !e.take(&passage{What: responded, Err: newPassedError(unanswered), At: at}) {
+		e.take(&passage{What: answerEnded, Err: newPassedError(answered), At: at})
 	}
 }
 
 // resume has the recording go on with what passed at a time, and reports whether all is recorded.
 func (e *exchange) resume(at time.Time) (done bool) {
 	e.calls.setNow(at)
-	e.resumed <- struct{}{}
+	defer e.calls.setNow(time.Time{})
+	select {
+	case e.resumed <- struct{}{}:
+	case <-e.paused: // it was recorded without a response
+		return true
+	}
 	_, paused := <-e.paused
-	e.calls.setNow(time.Time{})
 	return !paused
 }
 
@@ -189,7 +186,6 @@ func (e *exchange) record() {
 	defer close(e.paused)
 	<-e.resumed
 	resp, err := e.calls.Record(e.req, func(*http.Request) (*http.Response, error) {
-		_ = e.request.Close()
 		e.await(func() bool { return e.resp != nil || e.err != nil })
 		return e.resp, e.err
 	})
@@ -203,43 +199,22 @@ func (e *exchange) record() {
 	}
 }
 
-// received is a body that is being received.
-type received struct {
-	of     *exchange
-	unread []byte
-	err    error
-	// discarded reports that nobody reads what is yet to come.
-	discarded bool
-}
-
-func (r *received) add(p []byte) {
-	switch {
-	case r.err != nil || r.discarded:
-	case len(r.unread)+len(p) > maxRequestCopy:
-		r.err = errTooFast
-	default:
-		r.unread = append(r.unread, p...)
-	}
-}
-
-func (r *received) end(err error) {
-	if r.err == nil {
-		r.err = err
-	}
-}
+// received is the body of an answer that is being received.
+type received struct{ of *exchange }
 
 // Read gives what came at one time, and nothing, without an error, at the end of an answer whose client has left.
-func (r *received) Read(p []byte) (n int, err error) {
-	r.of.await(func() bool { return len(r.unread) > 0 || r.err != nil })
-	n = copy(p, r.unread)
-	r.unread = r.unread[n:]
-	if n == 0 && !errors.Is(r.err, errLeft) {
-		err = r.err
+func (r received) Read(p []byte) (n int, err error) {
+	e := r.of
+	e.await(func() bool { return len(e.unread) > 0 || e.answerErr != nil })
+	n = copy(p, e.unread)
+	e.unread = e.unread[n:]
+	if n == 0 && !errors.Is(e.answerErr, errLeft) {
+		err = e.answerErr
 	}
 	return n, err
 }
 
-func (r *received) Close() error {
-	r.unread, r.discarded = nil, true
+func (r received) Close() error {
+	r.of.unread, r.of.discarded = nil, true
 	return nil
 }

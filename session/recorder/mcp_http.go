@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // MCPTransport passes requests of clients of the Model Context Protocol on to a server, by streamable HTTP, and records
@@ -23,8 +25,13 @@ type MCPTransport struct {
 	mu sync.Mutex
 	// connections are by the id that the server gave them, "" of a server that gives none.
 	connections map[string]*Queue
-	all         []*Queue
-	records     []*MCP // of all
+	all         []mcpConnection
+}
+
+// mcpConnection is a connection, with the queue that records it.
+type mcpConnection struct {
+	*MCP
+	queue *Queue
 }
 
 // NewMCPTransport returns a transport that sends by base. session makes an id for the session of each connection, to
@@ -36,12 +43,12 @@ func NewMCPTransport(base http.RoundTripper, r *Recorder, session func() string)
 // Close returns when all that has passed is recorded.
 func (t *MCPTransport) Close() {
 	t.mu.Lock()
-	all, records := t.all, t.records
-	t.all, t.records, t.connections = nil, nil, make(map[string]*Queue)
+	all := t.all
+	t.all, t.connections = nil, make(map[string]*Queue)
 	t.mu.Unlock()
-	for i, q := range all {
-		q.Close()
-		records[i].End()
+	for _, c := range all {
+		c.queue.Close()
+		c.End()
 	}
 }
 
@@ -53,7 +60,7 @@ func (t *MCPTransport) connection(id string, begins bool) *Queue {
 	if q == nil || begins {
 		m := NewMCP(t.recorder, t.session())
 		q = NewQueue(m.Record)
-		t.connections[id], t.all, t.records = q, append(t.all, q), append(t.records, m)
+		t.connections[id], t.all = q, append(t.all, mcpConnection{m, q})
 	}
 	return q
 }
@@ -95,8 +102,9 @@ func (t *MCPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.mu.Unlock()
 	}
 	kind := resp.Header.Get("Content-Type")
-	if strings.HasPrefix(kind, "text/event-stream") || strings.HasPrefix(kind, "application/json") {
-		resp.Body = &mcpBody{ReadCloser: resp.Body, to: q, events: strings.HasPrefix(kind, "text/")}
+	events := modelapi.StreamOf(kind, maxSocketMessage)
+	if events != nil || strings.HasPrefix(kind, "application/json") {
+		resp.Body = &mcpBody{ReadCloser: resp.Body, to: q, events: events}
 	}
 	return resp, nil
 }
@@ -120,27 +128,21 @@ func putMCP(q *Queue, text []byte, fromClient bool) {
 type mcpBody struct {
 	io.ReadCloser
 	to     *Queue
-	events bool
-	text   []byte
+	events modelapi.Stream // nil of a document
+	text   []byte          // of the document
 }
 
 func (b *mcpBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if len(b.text)+n > maxSocketMessage {
+	switch {
+	case b.events != nil:
+		b.events.Feed(p[:n], func(_ string, data []byte) { putMCP(b.to, bytes.Clone(data), false) })
+	case len(b.text)+n > maxSocketMessage:
 		b.text = nil // what follows is no message
+	default:
+		b.text = append(b.text, p[:n]...)
 	}
-	b.text = append(b.text, p[:n]...)
-	for b.events {
-		line, rest, whole := bytes.Cut(b.text, []byte("\n"))
-		if !whole {
-			break
-		}
-		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
-			putMCP(b.to, bytes.Clone(data), false)
-		}
-		b.text = rest
-	}
-	if err != nil && !b.events {
+	if err != nil {
 		putMCP(b.to, b.text, false)
 		b.text = nil
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"os"
 	"slices"
 	"strings"
@@ -69,20 +68,18 @@ type passage struct {
 type what byte
 
 const (
-	requestBegan what = iota // Request
-	requestPiece             // Bytes
-	requestEnded             // Err, nil at the end of the body
-	requestSent              // it is on its way
-	responded                // Response or Err
-	answerPiece              // Bytes
-	answerEnded              // Err, nil at the end of the body
-	lost                     // Err: the rest is not copied
+	requested   what = iota // Request, and Bytes as its body
+	upgraded                // Request and Response of a WebSocket
+	sentPiece               // Bytes of the client of a WebSocket
+	responded               // Response or Err
+	answerPiece             // Bytes
+	answerEnded             // Err, nil at the end of the body
+	lost                    // Err: the rest is not copied
 )
 
 type requestHead struct {
 	Method, URL, Host string
 	Header            http.Header
-	ContentLength     int64
 }
 
 type responseHead struct {
@@ -158,10 +155,12 @@ type exchanged struct {
 	isLost bool // it was more than could be copied
 }
 
-// pass copies something.
+// pass copies something, which passes now if it has no time.
 func (e *exchanged) pass(p passage) {
 	t := e.tee
-	at := t.now()
+	if p.At.IsZero() {
+		p.At = t.now()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e.isLost {
@@ -169,88 +168,78 @@ func (e *exchanged) pass(p passage) {
 	}
 	if t.size+len(p.Bytes) > maxCopies {
 		e.isLost = true
-		p = passage{What: lost, Err: newPassedError(errTooFast)}
+		p = passage{What: lost, At: p.At, Err: newPassedError(errTooFast)}
 	}
-	p.Exchange, p.At = e.number, at
+	p.Exchange = e.number
 	t.copy(&p)
 }
 
-// begin begins an exchange.
-func (t *Tee) begin(req *http.Request) *exchanged {
-	e := &exchanged{tee: t, number: t.last.Add(1)}
-	e.pass(passage{What: requestBegan, Request: &requestHead{Method: req.Method, URL: req.URL.String(), Host: req.Host,
-		Header: req.Header.Clone(), ContentLength: req.ContentLength}})
-	return e
+func (t *Tee) newExchange() *exchanged { return &exchanged{tee: t, number: t.last.Add(1)} }
+
+func headOf(req *http.Request) *requestHead {
+	return &requestHead{Method: req.Method, URL: req.URL.String(), Host: req.Host, Header: req.Header.Clone()}
 }
 
-// respond copies the response, or why there is none.
-func (e *exchanged) respond(resp *http.Response, err error) {
-	p := passage{What: responded, Err: newPassedError(err)}
-	if err == nil {
-		p.Response = &responseHead{StatusCode: resp.StatusCode, Header: resp.Header.Clone(),
-			ContentLength: resp.ContentLength, Uncompressed: resp.Uncompressed}
-	}
-	e.pass(p)
+func responseHeadOf(resp *http.Response) *responseHead {
+	return &responseHead{resp.StatusCode, resp.Header.Clone(), resp.ContentLength, resp.Uncompressed}
 }
 
-// RoundTrip implements [http.RoundTripper].
+// RoundTrip implements [http.RoundTripper]. It reads the body of a request that is copied before it sends that, as
+// requests to models are whole documents.
 func (t *Tee) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Body == nil || req.ContentLength > maxRequestCopy {
+	isJSON := strings.Contains(req.Header.Get("Content-Type"), "json")
+	if req.Body == nil || req.ContentLength > maxRequestCopy || req.ContentLength < 0 && !isJSON {
 		resp, err := t.base.RoundTrip(req)
-		if err == nil && isSocket(req, resp.StatusCode, resp.Header) {
+		if err == nil && isSocket(req, resp) {
 			t.copySocket(req, resp)
 		}
 		return resp, err
 	}
-	e := t.begin(req)
-	out := req.Clone(httptrace.WithClientTrace(req.Context(),
-		&httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { e.pass(passage{What: requestSent}) }}))
-	body := &copied{ReadCloser: req.Body, of: e, piece: requestPiece, ended: requestEnded, left: io.ErrUnexpectedEOF}
-	out.Body = unread{body}
-	resp, err := t.base.RoundTrip(out)
-	unasked := body.isUntouched()
+	began := t.now()
+	body, err := io.ReadAll(io.LimitReader(req.Body, maxRequestCopy+1))
 	if err != nil {
-		if unasked {
-			_, _ = io.CopyN(io.Discard, body, maxRequestCopy)
-		}
-		_ = body.Close()
-		e.respond(nil, err)
+		return nil, errors.Join(err, req.Body.Close())
+	}
+	out := req.Clone(req.Context())
+	if len(body) > maxRequestCopy {
+		out.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(body), req.Body), req.Body}
+		return t.base.RoundTrip(out)
+	}
+	_ = req.Body.Close() // it is read
+	out.Body = io.NopCloser(bytes.NewReader(body))
+	e := t.newExchange()
+	e.pass(passage{What: requested, At: began, Request: headOf(req), Bytes: body})
+	resp, err := t.base.RoundTrip(out)
+	if err != nil {
+		e.pass(passage{What: responded, Err: newPassedError(err)})
 		return nil, err
 	}
-	if unasked {
-		body.over(io.ErrUnexpectedEOF) // its answer came before it was asked for
-	}
-	e.respond(resp, nil)
+	e.pass(passage{What: responded, Response: responseHeadOf(resp)})
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		resp.Body = &copied{ReadCloser: resp.Body, of: e, piece: answerPiece, ended: answerEnded, left: errLeft}
+		resp.Body = &copied{ReadCloser: resp.Body, of: e, left: errLeft}
 	}
 	return resp, nil
 }
 
-// copied is a body of which what is read is copied, and left, if it is closed before its end.
+// copied is an answer of which what is read is copied, and left, if it is closed before its end.
 type copied struct {
 	io.ReadCloser
-	of           *exchanged
-	piece, ended what
-	left         error
-	read         atomic.Int64
-	isOver       atomic.Bool // its end is copied
-	isRead       bool        // to its end
+	of     *exchanged
+	left   error
+	isOver atomic.Bool // its end is copied
 }
 
 func (c *copied) Read(p []byte) (int, error) {
-	if c.isRead {
-		return 0, io.EOF // the server may have closed it by now
-	}
 	n, err := c.ReadCloser.Read(p)
 	if n > 0 && !c.isOver.Load() {
-		c.read.Add(int64(n))
-		c.of.pass(passage{What: c.piece, Bytes: p[:n]})
+		c.of.pass(passage{What: answerPiece, Bytes: p[:n]})
 	}
 	if err != nil {
 		c.over(err)
 	}
-	c.isRead = errors.Is(err, io.EOF)
 	return n, err
 }
 
@@ -260,45 +249,30 @@ func (c *copied) Close() error {
 	return err
 }
 
-// isUntouched reports whether nothing of it was read, not even its end.
-func (c *copied) isUntouched() bool { return c.read.Load() == 0 && !c.isOver.Load() }
-
 // over copies the end, the first time.
 func (c *copied) over(err error) {
 	if c.isOver.Swap(true) {
 		return
 	}
-	p := passage{What: c.ended}
+	p := passage{What: answerEnded}
 	if !errors.Is(err, io.EOF) {
 		p.Err = newPassedError(err)
 	}
 	c.of.pass(p)
 }
 
-// unread is the body of a request that is open after it was closed, if nothing was read of it: where there is no
-// server, it is read for the recording.
-type unread struct{ *copied }
-
-func (u unread) Close() error {
-	if u.isUntouched() {
-		return nil
-	}
-	return u.copied.Close()
-}
-
 // isSocket reports whether a request has begun a WebSocket of the Responses API.
-func isSocket(req *http.Request, status int, header http.Header) bool {
-	return status == http.StatusSwitchingProtocols && strings.HasSuffix(req.URL.Path, "/responses") &&
-		strings.EqualFold(header.Get("Upgrade"), "websocket")
+func isSocket(req *http.Request, resp *http.Response) bool {
+	return resp.StatusCode == http.StatusSwitchingProtocols && strings.HasSuffix(req.URL.Path, "/responses") &&
+		strings.EqualFold(resp.Header.Get("Upgrade"), "websocket")
 }
 
 // copySocket has what both sides send copied.
 func (t *Tee) copySocket(req *http.Request, resp *http.Response) {
 	if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
-		e := t.begin(req)
-		e.respond(resp, nil)
-		resp.Body = &copiedSocket{Writer: conn,
-			copied: copied{ReadCloser: conn, of: e, piece: answerPiece, ended: answerEnded, left: io.ErrUnexpectedEOF}}
+		e := t.newExchange()
+		e.pass(passage{What: upgraded, Request: headOf(req), Response: responseHeadOf(resp)})
+		resp.Body = &copiedSocket{Writer: conn, copied: copied{ReadCloser: conn, of: e, left: io.ErrUnexpectedEOF}}
 	}
 }
 
@@ -308,7 +282,7 @@ type copiedSocket struct {
 }
 
 func (c *copiedSocket) Write(p []byte) (int, error) {
-	c.of.pass(passage{What: requestPiece, Bytes: p})
+	c.of.pass(passage{What: sentPiece, Bytes: p})
 	return c.Writer.Write(p)
 }
 

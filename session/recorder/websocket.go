@@ -15,32 +15,41 @@ import (
 // socket is a connection of which the messages are recorded: each that asks for a response, with the events that answer
 // it, as an exchange.
 type socket struct {
-	of             *exchange
+	calls          *Calls
+	head           requestHead // of a request by HTTP
 	sent, received frames
 	at             time.Time // when that passed which is being recorded
 	open           *exchange // that is under way
 }
 
-func newSocket(of *exchange, extensions string) *socket {
-	s := &socket{of: of}
+func (c *Calls) newSocket(head *requestHead, resp *responseHead) *socket {
+	s := &socket{calls: c, head: *head}
+	s.head.Method, s.head.URL = http.MethodPost, strings.Replace(head.URL, "ws", "http", 1)
+	s.head.Header.Del("Connection")
+	s.head.Header.Del("Upgrade")
+	extensions := resp.Header.Get("Sec-WebSocket-Extensions")
 	s.sent = frames{message: s.asked, forgets: strings.Contains(extensions, "client_no_context_takeover")}
 	s.received = frames{message: s.answered, forgets: strings.Contains(extensions, "server_no_context_takeover")}
 	return s
 }
 
-// take takes what passed on the connection, and reports whether that has ended.
+// take implements [open].
 func (s *socket) take(p *passage) (done bool) {
 	s.at = p.At
 	switch p.What {
-	case requestPiece:
+	case sentPiece:
 		s.sent.add(p.Bytes)
 	case answerPiece:
 		s.received.add(p.Bytes)
-	case answerEnded:
+	default:
 		s.end(io.ErrUnexpectedEOF)
+		return true
 	}
-	return p.What == answerEnded
+	return false
 }
+
+// cancel implements [open].
+func (s *socket) cancel(_, _ error, at time.Time) { s.take(&passage{What: answerEnded, At: at}) }
 
 // pass has something of what is under way recorded.
 func (s *socket) pass(p passage) {
@@ -59,14 +68,9 @@ func (s *socket) asked(message []byte) {
 		return
 	}
 	s.end(io.ErrUnexpectedEOF)
-	head := requestHead{Method: http.MethodPost, URL: strings.Replace(s.of.req.URL.String(), "ws", "http", 1),
-		Host: s.of.req.Host, Header: s.of.req.Header.Clone(), ContentLength: int64(len(message))}
-	for _, name := range []string{"Connection", "Upgrade"} {
-		head.Header.Del(name)
-	}
-	s.open = s.of.calls.begin(&head, s.at)
-	s.pass(passage{What: requestPiece, Bytes: message})
-	s.pass(passage{What: requestEnded})
+	head := s.head
+	head.Header = head.Header.Clone()
+	s.open = s.calls.begin(&head, message, s.at)
 	s.pass(passage{What: responded, Response: &responseHead{StatusCode: http.StatusOK, ContentLength: -1,
 		Header: http.Header{"Content-Type": {"text/event-stream"}}}})
 }
