@@ -269,8 +269,8 @@ func openAIUsage(v value, in, out string) *Usage {
 	}
 	return &Usage{
 		Input: u.count(in + "_tokens"), Output: u.count(out + "_tokens"),
-		Reasoning:  u.count(out+"_tokens_details", "reasoning_tokens"),
-		CacheRead:  u.count(in+"_tokens_details", "cached_tokens"),
-		CacheWrite: u.count(in+"_tokens_details", "cache_write_tokens"), Raw: v.raw(),
+		Reasoning:  u.count(out + "_tokens_details.reasoning_tokens"),
+		CacheRead:  u.count(in + "_tokens_details.cached_tokens"),
+		CacheWrite: u.count(in + "_tokens_details.cache_write_tokens"), Raw: v.raw(),
 	}
 }

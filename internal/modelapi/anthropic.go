@@ -1,30 +1,10 @@
 package modelapi
 
-import (
-	"encoding/json"
-)
+import "encoding/json"
 
-func anthropicRequest(body []byte) *Request {
-	in := parse(body)
-	messages := in.get("messages").objects()
-	if len(messages) == 0 {
-		return nil
-	}
-	output := in.in("output_config")
-	r := &Request{
-		Model: in.text("model"), Variant: output.text("effort"), Temperature: in.float("temperature"),
-		Form: output.get("format").raw(),
-	}
-	r.System, _ = textOf(in.get("system"), "\n\n", "text")
-	r.setLimit(in.get("max_tokens"))
-	for _, t := range in.get("tools").objects() {
-		r.addTool(t, "input_schema")
-	}
-	for _, m := range messages {
-		r.next()
-		r.addMessage(m)
-	}
-	return r
+var anthropicForm = form{
+	messages: "messages", model: "model", variant: "output_config.effort", temperature: "temperature",
+	limit: "max_tokens", shape: "output_config.format", system: "system", tools: "tools",
 }
 
 type anthropicAnswer struct {
@@ -69,7 +49,7 @@ func (d *anthropicAnswer) count(usage object) {
 		return
 	}
 	output := u.count("output_tokens")
-	thinking := min(u.count("output_tokens_details", "thinking_tokens"), output)
+	thinking := min(u.count("output_tokens_details.thinking_tokens"), output)
 	sum := &Usage{
 		Basis: Exclusive, Input: u.count("input_tokens"), Output: output - thinking, Reasoning: thinking,
 		CacheRead: u.count("cache_read_input_tokens"), CacheWrite: u.count("cache_creation_input_tokens"), Raw: raw,

@@ -6,29 +6,9 @@ import (
 	"strings"
 )
 
-func converseRequest(body []byte) *Request {
-	in := parse(body)
-	messages := in.get("messages").objects()
-	if len(messages) == 0 {
-		return nil
-	}
-	inference := in.in("inferenceConfig")
-	r := &Request{Temperature: inference.float("temperature")}
-	r.setLimit(inference.get("maxTokens"))
-	for _, s := range in.get("system").objects() {
-		r.addSystem(s.text("text"))
-	}
-	for _, tool := range in.in("toolConfig").get("tools").objects() {
-		if spec := tool.in("toolSpec"); spec != nil {
-			r.addTool(spec)
-			r.Tools[len(r.Tools)-1].Parameters = spec.in("inputSchema").get("json").raw()
-		}
-	}
-	for _, m := range messages {
-		r.next()
-		r.addMessage(m)
-	}
-	return r
+var converseForm = form{
+	messages: "messages", temperature: "inferenceConfig.temperature", limit: "inferenceConfig.maxTokens",
+	system: "system", tools: "toolConfig.tools",
 }
 
 // converseOutput returns the output of a tool: a JSON value, texts, or all blocks if there are images or documents.

@@ -5,43 +5,29 @@ import (
 	"cmp"
 )
 
-func chatRequest(body []byte) *Request {
-	in := parse(body)
-	messages := in.get("messages").objects()
-	if len(messages) == 0 {
-		return nil
-	}
-	r := &Request{
-		Model: in.text("model"), Variant: in.text("reasoning_effort"), Temperature: in.float("temperature"),
-		Form: in.get("response_format").raw(),
-	}
-	r.setLimit(in.get("max_completion_tokens"), in.get("max_tokens"))
-	for _, tool := range in.get("tools").objects() {
-		if f := tool.get("function", "custom").object(); f != nil {
-			r.addTool(f, "parameters")
-		}
-	}
-	for _, m := range messages {
-		r.next()
-		switch m.text("role") {
-		case "tool", "function":
-			r.add(User, Item{Kind: Result, ID: m.text("tool_call_id"), Name: m.text("name"),
-				Value: outputOf(m.get("content"), "", "text", "")})
-		case "assistant":
-			r.addText(Assistant, chatText(m))
-			for _, c := range m.get("tool_calls").objects() {
-				f := c.in("function")
-				i := Item{Kind: Call, ID: c.text("id"), Name: f.text("name"), Value: Input(f.text("arguments"))}
-				if custom := c.in("custom"); custom != nil {
-					i.Name, i.Value = custom.text("name"), Quote(custom.text("input"))
-				}
-				r.add(Assistant, i)
+var chatForm = form{
+	messages: "messages", model: "model", variant: "reasoning_effort", temperature: "temperature",
+	limit: "max_completion_tokens max_tokens", shape: "response_format", tools: "tools", add: addChat,
+}
+
+func addChat(r *Request, m object) {
+	switch m.text("role") {
+	case "tool", "function":
+		r.add(User, Item{Kind: Result, ID: m.text("tool_call_id"), Name: m.text("name"),
+			Value: outputOf(m.get("content"), "", "text", "")})
+	case "assistant":
+		r.addText(Assistant, chatText(m))
+		for _, c := range m.get("tool_calls").objects() {
+			f := c.in("function")
+			i := Item{Kind: Call, ID: c.text("id"), Name: f.text("name"), Value: Input(f.text("arguments"))}
+			if custom := c.in("custom"); custom != nil {
+				i.Name, i.Value = custom.text("name"), Quote(custom.text("input"))
 			}
-		default:
-			r.addMessage(m)
+			r.add(Assistant, i)
 		}
+	default:
+		r.addMessage(m)
 	}
-	return r
 }
 
 // chatText returns the text of a message, or why the model refuses to have one.

@@ -36,11 +36,11 @@ type Decoder interface {
 // its Responses API, also on Azure and on compatible servers. Gemini is generateContent of the Gemini API and of
 // Vertex AI. Converse is Bedrock's, which differs little from the format of Nova models.
 var (
-	Anthropic = &API{anthropicRequest, func(a *Answer) Decoder { return &anthropicAnswer{a: a} }}
-	Chat      = &API{chatRequest, func(a *Answer) Decoder { return &chatAnswer{a} }}
-	Responses = &API{responsesRequest, func(a *Answer) Decoder { return &responsesAnswer{a: a} }}
-	Gemini    = &API{geminiRequest, func(a *Answer) Decoder { return &geminiAnswer{a: a} }}
-	Converse  = &API{converseRequest, func(a *Answer) Decoder { return &converseAnswer{a} }}
+	Anthropic = &API{anthropicForm.request, func(a *Answer) Decoder { return &anthropicAnswer{a: a} }}
+	Chat      = &API{chatForm.request, func(a *Answer) Decoder { return &chatAnswer{a} }}
+	Responses = &API{responsesForm.request, func(a *Answer) Decoder { return &responsesAnswer{a: a} }}
+	Gemini    = &API{geminiForm.request, func(a *Answer) Decoder { return &geminiAnswer{a: a} }}
+	Converse  = &API{converseForm.request, func(a *Answer) Decoder { return &converseAnswer{a} }}
 )
 
 // OfInvoke returns the API whose format the body of a request of Bedrock's InvokeModel has: that of the model.

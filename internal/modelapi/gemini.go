@@ -7,33 +7,12 @@ import (
 	"strings"
 )
 
-func geminiRequest(body []byte) *Request {
-	in := parse(body)
-	contents := in.get("contents").objects()
-	if len(contents) == 0 {
-		return nil
-	}
-	config := in.in("generationConfig")
-	r := &Request{
-		Variant:     strings.ToLower(config.in("thinkingConfig").text("thinkingLevel")),
-		Temperature: config.float("temperature"), Form: config.get("responseSchema", "responseJsonSchema").raw(),
-		Continuation: cmp.Or(in.text("continuationToken"), config.text("continuationToken")),
-	}
-	for _, name := range []string{"systemInstruction", "system_instruction"} {
-		text, _ := textOf(in.in(name).get("parts"), "\n\n")
-		r.System = cmp.Or(r.System, text)
-	}
-	r.setLimit(config.get("maxOutputTokens"))
-	for _, tool := range in.get("tools").objects() {
-		for _, f := range tool.get("functionDeclarations").objects() {
-			r.addTool(f, "parameters", "parametersJsonSchema")
-		}
-	}
-	for _, c := range contents {
-		r.next()
-		r.addMessage(c)
-	}
-	return r
+var geminiForm = form{
+	messages: "contents", variant: "generationConfig.thinkingConfig.thinkingLevel",
+	temperature: "generationConfig.temperature", limit: "generationConfig.maxOutputTokens",
+	shape:  "generationConfig.responseSchema generationConfig.responseJsonSchema",
+	system: "systemInstruction.parts system_instruction.parts", tools: "tools",
+	continuation: "continuationToken generationConfig.continuationToken",
 }
 
 // geminiOutput returns the output in the response of a function. By convention an object

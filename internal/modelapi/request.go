@@ -79,8 +79,67 @@ type Request struct {
 	between bool
 }
 
-// next states that a message of the request ends.
-func (r *Request) next() { r.between = true }
+// form is where the requests of an API have what they state. Each field has paths of which the first that leads to a
+// value counts.
+type form struct {
+	messages, model, variant, temperature, limit, shape, system, tools string
+	previous, conversation, continuation                               string
+	// isInput reports that the messages may be one text, or none.
+	isInput bool
+	// add adds a message that differs from those of other APIs; nil is addMessage.
+	add func(r *Request, m object)
+}
+
+// request decodes the body of a request.
+func (f form) request(body []byte) *Request {
+	in := parse(body)
+	list := in.at(f.messages)
+	messages := list.objects()
+	if len(messages) == 0 && !(f.isInput && list != "") {
+		return nil
+	}
+	r := &Request{
+		Model: in.at(f.model).text(), Variant: strings.ToLower(in.at(f.variant).text()),
+		Limit: int(in.at(f.limit).count()), Form: in.at(f.shape).raw(), Previous: in.at(f.previous).text(),
+		Conversation: in.at(f.conversation).text(), Continuation: in.at(f.continuation).text(),
+	}
+	r.System, _ = textOf(in.at(f.system), "\n\n")
+	if n, err := strconv.ParseFloat(string(in.at(f.temperature)), 64); err == nil {
+		r.Temperature = &n
+	}
+	for _, t := range in.at(f.tools).objects() {
+		r.addTools(t)
+	}
+	r.addText(User, list.text())
+	for _, m := range messages {
+		r.between = true
+		if f.add != nil {
+			f.add(r, m)
+		} else {
+			r.addMessage(m)
+		}
+	}
+	return r
+}
+
+// addTools adds the tool of a list of any of the APIs, or the several that Gemini's have. Those of a provider may have
+// no name but their type.
+func (r *Request) addTools(t object) {
+	tools := t.get("functionDeclarations").objects()
+	if tools == nil {
+		inner := t.get("function", "custom", "toolSpec").object()
+		if inner == nil {
+			inner = t
+		}
+		tools = []object{inner}
+	}
+	for _, t := range tools {
+		schema := t.at("input_schema parameters parametersJsonSchema inputSchema.json")
+		if name := t.text("name", "type"); name != "" {
+			r.Tools = append(r.Tools, Tool{name, t.text("description"), schema.raw()})
+		}
+	}
+}
 
 // add appends an item to the message of the role, which it begins if need be.
 func (r *Request) add(from Role, i Item) {
@@ -204,21 +263,6 @@ func (r *Request) addSystem(text string) {
 		r.System += "\n\n"
 	}
 	r.System += text
-}
-
-// addTool adds a tool whose schema is the first of the members that it has.
-func (r *Request) addTool(t object, schema ...string) {
-	r.Tools = append(r.Tools, Tool{t.text("name"), t.text("description"), t.get(schema...).raw()})
-}
-
-// setLimit sets the limit of the answer's tokens to the first number.
-func (r *Request) setLimit(given ...value) {
-	for _, v := range given {
-		if n, err := strconv.ParseFloat(string(v), 64); err == nil {
-			r.Limit = int(n)
-			return
-		}
-	}
 }
 
 // inline returns a file whose content is in the request as base64.

@@ -6,40 +6,21 @@ import (
 	"strings"
 )
 
-func responsesRequest(body []byte) *Request {
-	in := parse(body)
-	input := in.get("input")
-	if input == "" {
-		return nil
-	}
-	r := &Request{
-		Model: in.text("model"), Variant: in.in("reasoning").text("effort"), Temperature: in.float("temperature"),
-		System: in.text("instructions"), Previous: in.text("previous_response_id"),
-		Form: in.in("text").get("format").raw(),
-	}
-	r.setLimit(in.get("max_output_tokens"))
-	r.Conversation = cmp.Or(in.text("conversation"), in.in("conversation").text("id"))
-	for _, tool := range in.get("tools").objects() {
-		r.addTool(tool, "parameters")
-		t := &r.Tools[len(r.Tools)-1]
-		t.Name = cmp.Or(t.Name, tool.text("type"))
-	}
-	r.addText(User, input.text())
-	for _, i := range input.objects() {
-		r.next()
-		responsesInput(r, item{i})
-	}
-	return r
+var responsesForm = form{
+	messages: "input", isInput: true, model: "model", variant: "reasoning.effort", temperature: "temperature",
+	limit: "max_output_tokens", shape: "text.format", system: "instructions", tools: "tools",
+	previous: "previous_response_id", conversation: "conversation.id conversation", add: addItem,
 }
 
 // item is an item of an input or an output of the Responses API, of any of the many types.
 type item struct{ object }
 
-func responsesInput(r *Request, i item) {
+func addItem(r *Request, m object) {
+	i := item{m}
 	kind, id := i.text("type"), i.text("call_id")
 	switch {
 	case kind == "" || kind == "message":
-		r.addMessage(i.object)
+		r.addMessage(m)
 	case strings.HasSuffix(kind, "_call_output"):
 		r.add(User, Item{Kind: Result, ID: cmp.Or(id, i.text("id")), Value: outputOf(i.get("output"), "", "input_text"),
 			Failed: i.text("status") == "failed"})

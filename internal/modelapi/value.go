@@ -137,22 +137,22 @@ func (o object) in(path ...string) object {
 	return o
 }
 
-// count returns the count at a path.
-func (o object) count(path ...string) int64 {
-	last := len(path) - 1
-	return o.in(path[:last]...).get(path[last]).count()
+// at returns the value at the first of some paths that leads to one.
+func (o object) at(paths string) (v value) {
+	for path := range strings.FieldsSeq(paths) {
+		names := strings.Split(path, ".")
+		last := len(names) - 1
+		if v = o.in(names[:last]...).get(names[last]); v != "" {
+			break
+		}
+	}
+	return v
 }
+
+// count returns the count at a path.
+func (o object) count(path string) int64 { return o.at(path).count() }
 
 func (o object) isTrue(name string) bool { return o.get(name) == "true" }
-
-// float returns a number, nil if there is none.
-func (o object) float(name string) *float64 {
-	n, err := strconv.ParseFloat(string(o.get(name)), 64)
-	if err != nil {
-		return nil
-	}
-	return &n
-}
 
 // textOf returns a text, or the texts of a list of parts with the separator between them. ok is false if a part is of
 // none of the types, if any are given, or if the value is neither.
