@@ -3,7 +3,6 @@ package modelhttp
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -20,7 +19,9 @@ var errTruncated = errors.New("the answer's stream ended early")
 // calls begin when the answer has ended, because then the agent has them.
 type answer struct {
 	modelapi.Answer
-	to writer
+	flight *flight // nil drops the answer
+	// served are the calls that the provider executes, by id.
+	served map[string]*agenttrace.ToolCall
 	// streams have the text of the blocks that are open.
 	streams map[*modelapi.Block]*agenttrace.TextStream
 	// content is what a later request that has the answer in its history is known by.
@@ -30,16 +31,8 @@ type answer struct {
 	headSize int
 }
 
-// writer is where an answer is recorded. The zero writer drops it.
-type writer struct {
-	ctx  context.Context
-	turn *agenttrace.Turn
-	call *agenttrace.ModelCall
-	// side reports that only the usage is recorded.
-	side bool
-	// served are the calls that the provider executes, by id.
-	served map[string]*agenttrace.ToolCall
-}
+// isRecorded reports whether more than the usage is recorded.
+func (a *answer) isRecorded() bool { return a.flight != nil && !a.flight.side }
 
 // Text implements [modelapi.Sink].
 func (a *answer) Text(b *modelapi.Block, text string) {
@@ -48,15 +41,15 @@ func (a *answer) Text(b *modelapi.Block, text string) {
 		a.head = append(a.head, text[:min(len(text), a.headSize-len(a.head))]...)
 	}
 	text = a.Take(text)
-	if text == "" || a.to.call == nil || a.to.side {
+	if text == "" || !a.isRecorded() {
 		return
 	}
 	stream := a.streams[b]
 	if stream == nil {
 		if b.Kind == modelapi.Reasoning {
-			stream = a.to.call.StreamReasoning()
+			stream = a.flight.call.StreamReasoning()
 		} else {
-			stream = a.to.call.StreamText()
+			stream = a.flight.call.StreamText()
 		}
 		a.streams[b] = stream
 	}
@@ -73,29 +66,26 @@ func (a *answer) Closed(b *modelapi.Block) {
 	case b.Kind != modelapi.Call:
 	case !b.Server:
 		a.content.call(b.ID, b.Name)
-	case a.to.turn != nil && !a.to.side:
-		_, tool := a.to.turn.StartTool(a.to.ctx, agenttrace.ToolOptions{
+	case a.isRecorded():
+		_, tool := a.flight.turn.StartTool(a.flight.ctx, agenttrace.ToolOptions{
 			ID: b.ID, Name: b.Name, Input: b.Input(), ProviderExecuted: true,
 		})
-		if a.to.served == nil {
-			a.to.served = make(map[string]*agenttrace.ToolCall)
-		}
-		a.to.served[b.ID] = tool
+		a.served[b.ID] = tool
 	}
 }
 
 // Output implements [modelapi.Sink].
 func (a *answer) Output(id string, output json.RawMessage, failed bool) {
-	if tool := a.to.served[id]; tool != nil {
+	if tool := a.served[id]; tool != nil {
 		endTool(tool, output, failed)
-		delete(a.to.served, id)
+		delete(a.served, id)
 	}
 }
 
 // File implements [modelapi.Sink].
 func (a *answer) File(f modelapi.File) {
-	if a.to.turn != nil && !a.to.side {
-		a.to.turn.Data("file", "", map[string]any{"mediaType": f.MediaType, "size": f.Size})
+	if a.isRecorded() {
+		a.flight.turn.Data("file", "", map[string]any{"mediaType": f.MediaType, "size": f.Size})
 	}
 }
 

@@ -96,9 +96,11 @@ type flight struct {
 	prefix *modelapi.Message
 	asks   purpose
 
+	// ctx is that of the turn.
+	ctx  context.Context
+	turn *agenttrace.Turn
 	call *agenttrace.ModelCall
 	span trace.Span
-	to   writer
 	done bool // the call has ended; conv.mu guards it
 	// err is that of the last attempt, if it failed; deadline is until when the next one
 	// is waited for. The registry's mu guards both.
@@ -142,7 +144,7 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	}
 	callCtx, call := start(ctx, o)
 	f.call, f.span = call, trace.SpanFromContext(callCtx)
-	f.to = writer{ctx: c.ctx, turn: turn, call: call, side: m.side}
+	f.ctx, f.turn = c.ctx, turn
 }
 
 // modelOf and toolsOf return what a request is made with.
@@ -364,7 +366,10 @@ func (c *conversation) close(all bool) {
 
 // newAnswer returns what the answer of an attempt is decoded into.
 func (f *flight) newAnswer() *answer {
-	a := &answer{to: f.to, headSize: 1 << 10, streams: make(map[*modelapi.Block]*agenttrace.TextStream)}
+	a := &answer{
+		flight: f, headSize: 1 << 10, streams: make(map[*modelapi.Block]*agenttrace.TextStream),
+		served: make(map[string]*agenttrace.ToolCall),
+	}
 	a.Sink, a.Budget = a, f.x.t.o.MaxBodyBytes
 	if f.asks == summary {
 		a.headSize = 64 << 10
@@ -379,8 +384,8 @@ func (f *flight) newAnswer() *answer {
 // hold waits for the client to try again.
 func (f *flight) hold(err error, attempt int, wait time.Duration) {
 	g := &f.conv.t.reg
-	if f.to.turn != nil && !f.side {
-		f.to.turn.Retrying(attempt, err)
+	if f.turn != nil && !f.side {
+		f.turn.Retrying(attempt, err)
 	}
 	now := time.Now()
 	g.mu.Lock()
@@ -425,8 +430,8 @@ func (f *flight) expire() {
 
 // unparsed ends a call whose answer cannot be read.
 func (f *flight) unparsed(why string) {
-	if f.to.turn != nil && f.conv.external == nil {
-		note(f.to.turn, "unparsed", why)
+	if f.turn != nil && f.conv.external == nil {
+		note(f.turn, "unparsed", why)
 	}
 	f.finish(&answer{}, nil)
 }
@@ -491,15 +496,15 @@ func (c *conversation) await(ctx context.Context, turn *agenttrace.Turn, id, nam
 
 // follow records what comes of an answer. The caller holds mu.
 func (c *conversation) follow(f *flight, a *answer, calls []*openCall, err error) {
-	if f.to.turn == nil || c.external == nil && f.to.turn != c.turn {
+	if f.turn == nil || c.external == nil && f.turn != c.turn {
 		return
 	}
 	for _, o := range calls {
-		o.ctx = c.await(f.to.ctx, f.to.turn, o.id, o.name, o.input)
+		o.ctx = c.await(f.ctx, f.turn, o.id, o.name, o.input)
 	}
 	for _, b := range a.Blocks { // what the stream ended in the middle of
 		if b.Kind == modelapi.Call && b.Open && b.Name != "" {
-			_, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{ID: b.ID, Name: b.Name, Inferred: true})
+			_, tool := f.turn.StartTool(f.ctx, agenttrace.ToolOptions{ID: b.ID, Name: b.Name, Inferred: true})
 			tool.InputDelta(b.Content())
 			tool.Abort()
 		}

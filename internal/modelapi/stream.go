@@ -34,50 +34,39 @@ func StreamOf(contentType string, most int) Stream {
 // sse splits server-sent events. An event of more than max bytes is skipped.
 type sse struct {
 	max int
-	// line is the line that has not ended, without the bytes that were skipped, and size how long it is. name and data
-	// are what the event has so far.
+	// line is the line that has not ended, data and name are what the event has so far.
 	line, data []byte
-	size       int
 	name       string
 	some       bool // some line of the event has data
 	skip       bool // the event is too large
-	cr         bool // the last byte was a carriage return
 }
 
 func (s *sse) Feed(p []byte, emit func(string, []byte)) {
 	for len(p) > 0 {
-		n := bytes.IndexAny(p, "\r\n")
-		line := p[:max(n, 0)]
-		if n < 0 {
-			line = p
+		piece, rest, ended := bytes.Cut(p, []byte("\n"))
+		if s.skip = s.skip || len(s.line)+len(s.data)+len(piece) > s.max; s.skip {
+			const enough = 2 // to know an empty line
+			piece = piece[:min(len(piece), max(0, enough-len(s.line)))]
 		}
-		if s.size += len(line); len(s.line)+len(s.data)+len(line) > s.max {
-			s.skip = true
-		} else if !s.skip {
-			s.line = append(s.line, line...)
-		}
-		if n < 0 {
-			s.cr = false
-			return
-		}
-		if n > 0 || p[0] == '\r' || !s.cr {
+		s.line = append(s.line, piece...)
+		if p = rest; ended {
 			s.endLine(emit)
 		}
-		s.cr = p[n] == '\r'
-		p = p[n+1:]
 	}
 }
 
 // endLine takes a line that has ended. An empty one ends the event.
 func (s *sse) endLine(emit func(string, []byte)) {
-	if s.size == 0 {
+	line := bytes.TrimSuffix(s.line, []byte("\r"))
+	s.line = s.line[:0]
+	if len(line) == 0 {
 		if s.some && !s.skip {
 			emit(s.name, s.data)
 		}
 		s.name, s.data, s.some, s.skip = "", s.data[:0], false, false
 		return
 	}
-	name, value, _ := bytes.Cut(s.line, []byte(":"))
+	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
 	case "event":
@@ -88,12 +77,11 @@ func (s *sse) endLine(emit func(string, []byte)) {
 		}
 		s.data, s.some = append(s.data, value...), true
 	}
-	s.line, s.size = s.line[:0], 0
 }
 
 // End ends the last line, and the event that it is of.
 func (s *sse) End(emit func(string, []byte)) {
-	if s.size > 0 {
+	if len(s.line) > 0 {
 		s.endLine(emit)
 	}
 	s.endLine(emit)
@@ -164,31 +152,19 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 	}
 }
 
-// frameHeaders returns the values of the headers that are read.
+// frameHeaders returns the values of the headers that are read. All headers are texts.
 func frameHeaders(h []byte) (kind, event, exception string) {
+	const text = 7
 	for len(h) > 1 {
 		n := int(h[0])
-		if len(h) < n+2 {
+		if len(h) < n+4 || h[n+1] != text {
 			return
 		}
-		name, typ := h[1:1+n], h[1+n]
-		h = h[n+2:]
-		size := [...]int{0, 0, 1, 2, 4, 8, -1, -1, 8, 16}
-		if int(typ) >= len(size) {
+		end := n + 4 + int(binary.BigEndian.Uint16(h[n+2:]))
+		if len(h) < end {
 			return
 		}
-		length := size[typ]
-		if length < 0 {
-			if len(h) < 2 {
-				return
-			}
-			length = int(binary.BigEndian.Uint16(h))
-			h = h[2:]
-		}
-		if len(h) < length {
-			return
-		}
-		value := string(h[:length])
+		name, value := h[1:n+1], string(h[n+4:end])
 		switch string(name) {
 		case ":message-type":
 			kind = value
@@ -197,7 +173,7 @@ func frameHeaders(h []byte) (kind, event, exception string) {
 		case ":exception-type", ":error-code":
 			exception = value
 		}
-		h = h[length:]
+		h = h[end:]
 	}
 	return
 }
