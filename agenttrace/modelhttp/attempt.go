@@ -9,10 +9,11 @@ import (
 
 // exchange is a request and its response: one attempt of a model call.
 type exchange struct {
-	t      *Transport
-	target *target
-	req    *http.Request
-	flight *flight // nil if the call is not recorded
+	t       *Transport
+	target  *target
+	req     *http.Request
+	attempt attempt
+	flight  *flight // nil if the call is not recorded
 }
 
 // Headers by which clients number their attempts.
@@ -22,48 +23,37 @@ const (
 	awsAttempt     = "Amz-Sdk-Request"
 )
 
-// attempt returns the number of the attempt, from 0, and whether a header has it.
-func (x *exchange) attempt() (n int, numbered bool) {
-	if v := x.req.Header.Get(stainlessRetry); v != "" {
-		n, err := strconv.Atoi(v)
-		return n, err == nil
-	}
-	n, _, numbered = x.awsAttempt()
-	return n, numbered
-}
-
-// awsAttempt parses a header such as "attempt=2; max=3".
-func (x *exchange) awsAttempt() (n, last int, ok bool) {
-	for field := range strings.SplitSeq(x.req.Header.Get(awsAttempt), ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(field), "=")
-		v, err := strconv.Atoi(value)
-		switch {
-		case err != nil:
-		case name == "attempt":
-			n, ok = v-1, true
-		case name == "max":
-			last = v - 1
-		}
-	}
-	return n, last, ok
-}
-
 // stainlessRetries is how often the clients by Stainless try again by default.
 const stainlessRetries = 2
 
-// lastAttempt reports whether the client will not try again.
-func (x *exchange) lastAttempt() bool {
-	if n, last, ok := x.awsAttempt(); ok {
-		return last >= 0 && n >= last
+// attempt is what a client states about one.
+type attempt struct {
+	number     int // from 0
+	isNumbered bool
+	isLast     bool // the client will not try again
+}
+
+// attemptOf reads the headers of a request, such as "attempt=2; max=3" of AWS.
+func attemptOf(h http.Header) attempt {
+	if n, err := strconv.Atoi(h.Get(stainlessRetry)); err == nil {
+		return attempt{n, true, n >= stainlessRetries}
 	}
-	n, numbered := x.attempt()
-	return numbered && n >= stainlessRetries
+	given := make(map[string]int)
+	for field := range strings.SplitSeq(h.Get(awsAttempt), ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(field), "=")
+		if n, err := strconv.Atoi(value); err == nil {
+			given[name] = n
+		}
+	}
+	n, isNumbered := given["attempt"]
+	limit, isLimited := given["max"]
+	return attempt{max(0, n-1), isNumbered, isNumbered && (!isLimited || limit > 0 && n >= limit)}
 }
 
 // patience is how long to wait for a client to try again.
-func (x *exchange) patience(after time.Duration) time.Duration {
+func (a attempt) patience(after time.Duration) time.Duration {
 	wait := 10 * time.Second
-	if _, numbered := x.attempt(); numbered {
+	if a.isNumbered {
 		wait = 15 * time.Second
 	}
 	return max(wait, min(after, 2*time.Minute)+5*time.Second)

@@ -89,10 +89,10 @@ func (b *tap) took(p []byte, err error) {
 		b.end(true)
 	case err != nil:
 		b.parse()
-		if _, numbered := b.x.attempt(); numbered && b.split == nil && !errors.Is(err, context.Canceled) {
+		if b.x.attempt.isNumbered && b.split == nil && !errors.Is(err, context.Canceled) {
 			// anthropic-sdk-go tries again when a document breaks off.
 			b.finished = true
-			b.x.failed(err, !b.x.lastAttempt(), 0)
+			b.x.failed(err, !b.x.attempt.isLast, 0)
 			return
 		}
 		b.finish(err)
@@ -218,7 +218,7 @@ const maxErrorBody = 64 << 10
 // refused takes a response that is not an answer.
 func (x *exchange) refused(resp *http.Response) {
 	err := &httpError{status: resp.StatusCode}
-	again := retryable(resp) && !x.lastAttempt()
+	again := retryable(resp) && !x.attempt.isLast
 	if again {
 		after, _ := modelapi.RetryAfter(resp.Header, time.Now())
 		x.failed(err, true, after)

@@ -122,8 +122,7 @@ func (l *lookup) hasRemote(c *conversation) bool {
 
 // again returns the call that a request tries again, or goes on with. The caller holds mu.
 func (g *registry) again(l *lookup) (found *flight) {
-	n, numbered := l.x.attempt()
-	invocation := l.x.req.Header.Get(awsInvocation)
+	attempt, invocation := l.x.attempt, l.x.req.Header.Get(awsInvocation)
 	for _, c := range g.all {
 		if c.hop != nil && c.hopToken == l.r.Continuation && c.scope == l.scope {
 			found, c.hop = c.hop, nil
@@ -135,7 +134,7 @@ func (g *registry) again(l *lookup) (found *flight) {
 			same := sameContext(f.x.req.Context(), l.x.req.Context()) || sameHeader(f.x.req, l.x.req)
 			switch {
 			case f.body != l.body, c.external != l.turn || l.declared != "" && c.declared != l.declared,
-				numbered && n == 0, !numbered && !same && l.declared == "",
+				attempt.isNumbered && attempt.number == 0, !attempt.isNumbered && !same && l.declared == "",
 				f.x.req.Header.Get(awsInvocation) != invocation:
 			case found == nil || same:
 				found = f

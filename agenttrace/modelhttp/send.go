@@ -70,7 +70,7 @@ func (t *Transport) observe(req *http.Request) (x *exchange) {
 	if ctx.Value(markKey{}) != nil || agenttrace.ModelCallFromContext(ctx) != nil {
 		return nil
 	}
-	return &exchange{t: t, target: target, req: req}
+	return &exchange{t: t, target: target, req: req, attempt: attemptOf(req.Header)}
 }
 
 // outgoing returns the request to send: the same, with a body of which we have a copy. It begins the call.
@@ -154,9 +154,8 @@ func (x *exchange) failedToSend(err error) {
 	if err == nil {
 		err = errors.New("no response")
 	}
-	_, numbered := x.attempt()
-	again := !errors.Is(err, context.Canceled) && !x.lastAttempt() &&
-		(numbered || !errors.Is(err, context.DeadlineExceeded))
+	again := !errors.Is(err, context.Canceled) && !x.attempt.isLast &&
+		(x.attempt.isNumbered || !errors.Is(err, context.DeadlineExceeded))
 	x.failed(err, again, 0)
 }
 
@@ -170,6 +169,5 @@ func (x *exchange) failed(err error, again bool, after time.Duration) {
 		f.finish(f.newAnswer(), err)
 		return
 	}
-	n, _ := x.attempt()
-	f.hold(err, n+1, x.patience(after))
+	f.hold(err, x.attempt.number+1, x.attempt.patience(after))
 }
