@@ -127,37 +127,27 @@ func (columns Columns[Row]) AppendJSON(dst []byte, row *Row) []byte {
 			dst = append(dst, ',', '"')
 		}
 		dst = append(append(dst, c.Name...), `":`...)
-		switch v := columns.Field(row, i).(type) {
-		case *string:
-			dst = appendText(dst, *v, c.Optional)
-		case **string:
-			if *v == nil {
+		field, optional := reflect.ValueOf(row).Elem().FieldByIndex(c.index), c.Optional
+		if field.Kind() == reflect.Pointer && !c.isJSON {
+			if field.IsNil() {
 				dst = append(dst, "null"...)
-			} else {
-				dst = jsonscan.AppendString(dst, **v)
+				continue
 			}
+			field, optional = field.Elem(), false
+		}
+		switch v := field.Addr().Interface().(type) {
+		case *string:
+			dst = appendText(dst, *v, optional)
 		case *int:
 			dst = strconv.AppendInt(dst, int64(*v), 10)
 		case *int64:
 			dst = strconv.AppendInt(dst, *v, 10)
-		case **int64:
-			if *v == nil {
-				dst = append(dst, "null"...)
-			} else {
-				dst = strconv.AppendInt(dst, **v, 10)
-			}
 		case *float64:
 			dst = appendFloat(dst, *v)
-		case **float64:
-			if *v == nil {
-				dst = append(dst, "null"...)
-			} else {
-				dst = appendFloat(dst, **v)
-			}
 		case *bool:
 			dst = strconv.AppendBool(dst, *v)
 		default:
-			dst = appendText(dst, columns.JSON(row, i), c.Optional)
+			dst = appendText(dst, columns.JSON(row, i), optional)
 		}
 	}
 	return append(dst, '}')

@@ -154,11 +154,8 @@ func (a *Answer) take(r *reply) (waiting []*block) {
 	a.StopReasonRaw, a.StopReason = r.stop, fact.FinishReason(r.stop)
 	a.ResponseID, a.ResponseModel = r.id, r.model
 	if r.usage != nil {
-		sum := *r.usage
-		if a.Usage != nil {
-			sum = sum.Add(*a.Usage)
-		}
-		a.Usage, a.UsageBasis, a.UsageRaw = &sum, r.basis, append(a.UsageRaw, r.usageRaw)
+		a.Usage = session.Sum(a.Usage, r.usage, session.Usage.Add)
+		a.UsageBasis, a.UsageRaw = r.basis, append(a.UsageRaw, r.usageRaw)
 	}
 	if len(r.blocks) == 0 || r.blocks[0].kind != stepBlock {
 		a.blocks = append(a.blocks, &block{kind: stepBlock})
