@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,6 +133,36 @@ func stream(ctx context.Context, open func() (io.ReadCloser, error)) io.ReadClos
 		w.CloseWithError(err)
 	}()
 	return r
+}
+
+// maxStream is how much of a stream is read for one session, which is held in memory.
+const maxStream = 1 << 30
+
+// A bounded stream ends with an error after too much for one session.
+type bounded struct {
+	io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, fmt.Errorf("more than %d MiB for one session: save it in a file that is not compressed, "+
+			"and import that", maxStream>>20)
+	}
+	n, err := b.Reader.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// sessions reads sessions from the stream by decode.
+func (b *bounded) sessions(decode iter.Seq2[*codec.Session, error]) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		for s, err := range decode {
+			if b.left = maxStream; !yield(s, err) {
+				return
+			}
+		}
+	}
 }
 
 // directory lists what is in a directory and below it, in the order of the names: directories that a program laid out,

@@ -48,8 +48,11 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 				all = all[1:]
 			}
 		}, t)
-	case f.DecodeFile == nil, f.Decode != nil && in.path == "":
+	case f.DecodeFile == nil && in.path != "":
 		return im.importAll(ctx, f, f.Decode(r, report), t)
+	case f.Decode != nil && in.path == "":
+		b := &bounded{r, maxStream}
+		return im.importAll(ctx, f, b.sessions(f.Decode(b, report)), t)
 	}
 	var wanted codec.Wanted
 	if f.Selects && now != nil {
