@@ -31,10 +31,24 @@ type telemetryConfig struct {
 
 // telemetryLogs configures the logger; see [zap.Config].
 type telemetryLogs struct {
-	Level             zapcore.Level `mapstructure:"level"`
-	Encoding          string        `mapstructure:"encoding"` // console or json
-	OutputPaths       []string      `mapstructure:"output_paths"`
-	DisableStacktrace bool          `mapstructure:"disable_stacktrace,omitempty"`
+	Level             zapcore.Level      `mapstructure:"level"`
+	Development       bool               `mapstructure:"development,omitempty"`
+	Encoding          string             `mapstructure:"encoding"` // console or json
+	DisableCaller     bool               `mapstructure:"disable_caller,omitempty"`
+	DisableStacktrace bool               `mapstructure:"disable_stacktrace,omitempty"`
+	OutputPaths       []string           `mapstructure:"output_paths"`
+	ErrorOutputPaths  []string           `mapstructure:"error_output_paths"`
+	InitialFields     map[string]any     `mapstructure:"initial_fields,omitempty"`
+	Sampling          *telemetrySampling `mapstructure:"sampling"`
+}
+
+// telemetrySampling lets the first Initial equal messages of each Tick pass, and then
+// every message whose number is a multiple of Thereafter.
+type telemetrySampling struct {
+	Enabled    bool          `mapstructure:"enabled"`
+	Tick       time.Duration `mapstructure:"tick"`
+	Initial    int           `mapstructure:"initial"`
+	Thereafter int           `mapstructure:"thereafter"`
 }
 
 type telemetryMetrics struct {
@@ -70,7 +84,8 @@ func telemetryFactory() telemetry.Factory {
 
 func defaultTelemetry() component.Config {
 	c := &telemetryConfig{Logs: telemetryLogs{Level: zapcore.InfoLevel, Encoding: "console",
-		OutputPaths: []string{"stderr"}}}
+		OutputPaths: []string{"stderr"}, ErrorOutputPaths: []string{"stderr"},
+		Sampling: &telemetrySampling{Enabled: true, Tick: 10 * time.Second, Initial: 10, Thereafter: 100}}}
 	c.Metrics.Level = configtelemetry.LevelNormal
 	c.Metrics.Readers = []otelconf.MetricReader{{Pull: &otelconf.PullMetricReader{
 		Exporter: otelconf.PullMetricExporter{Prometheus: &otelconf.Prometheus{
@@ -100,18 +115,17 @@ func telemetryResource(_ context.Context, set telemetry.Settings, config compone
 func telemetryLogger(_ context.Context, set telemetry.LoggerSettings, config component.Config) (
 	*zap.Logger, component.ShutdownFunc, error) {
 	c := config.(*telemetryConfig).Logs
-	z := zap.NewProductionConfig()
-	z.Level, z.Encoding, z.OutputPaths, z.Sampling = zap.NewAtomicLevelAt(c.Level), c.Encoding, c.OutputPaths, nil
-	z.DisableStacktrace = c.DisableStacktrace
-	z.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
+	encoder := zap.NewProductionEncoderConfig()
+	encoder.EncodeTime = zapcore.ISO8601TimeEncoder
 	build := zap.Config.Build
 	if set.BuildZapLogger != nil {
 		build = set.BuildZapLogger
 	}
-	// Of equal messages the first ten in ten seconds pass, and then every hundredth.
-	logger, err := build(z, zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(core, 10*time.Second, 10, 100)
-	}))
+	logger, err := build(zap.Config{
+		Level: zap.NewAtomicLevelAt(c.Level), Development: c.Development, Encoding: c.Encoding, EncoderConfig: encoder,
+		OutputPaths: c.OutputPaths, ErrorOutputPaths: c.ErrorOutputPaths, InitialFields: c.InitialFields,
+		DisableCaller: c.DisableCaller, DisableStacktrace: c.DisableStacktrace,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,6 +135,11 @@ func telemetryLogger(_ context.Context, set telemetry.LoggerSettings, config com
 			fields = append(fields, zap.String(key, value.AsString()))
 		}
 		logger = logger.With(zap.Dict("resource", fields...))
+	}
+	if s := c.Sampling; s != nil && s.Enabled {
+		logger = logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
+			return zapcore.NewSamplerWithOptions(core, s.Tick, s.Initial, s.Thereafter)
+		}))
 	}
 	return logger, func(context.Context) error { return nil }, nil
 }

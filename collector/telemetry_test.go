@@ -27,7 +27,7 @@ exporters: {session: {path: %q}}
 service:
   telemetry:
     resource: {team: agents, service.instance.id: null}
-    logs: {level: info, encoding: json, output_paths: [%q]}
+    logs: {level: info, encoding: json, output_paths: [%q], initial_fields: {stage: test}, sampling: {enabled: false}}
     metrics: {level: normal, readers: [{pull: {exporter: {prometheus: {host: %q, port: %s}}}}]}
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
 `, filepath.Join(dir, "s.db"), filepath.Join(dir, "log"), host, port)
@@ -51,7 +51,7 @@ service:
 	}
 	stop(t, r)
 	log := testscale.ReadFile(t, filepath.Join(dir, "log"))
-	for _, want := range []string{`"resource":{`, `"team":"agents"`, `"otelcol.component.id":"otlp"`} {
+	for _, want := range []string{`"resource":{`, `"team":"agents"`, `"stage":"test"`, `"otelcol.component.id":"otlp"`} {
 		if !strings.Contains(string(log), want) {
 			t.Errorf("the log has no %s:\n%s", want, log)
 		}
