@@ -85,7 +85,8 @@ func skilletFinish(s *rows.Session, key skilletNames) *codec.Session {
 	return s.Finish()
 }
 
-// skilletContentParts returns the parts of a user's content: a text, or input_text, input_image, input_file and audio.
+// skilletContentParts returns the parts of what a message says: a text, or input_text, output_text, input_image,
+// input_file and audio.
 func skilletContentParts(content json.RawMessage) (parts []rows.Object) {
 	if s, ok := rows.Text(content); ok {
 		return []rows.Object{rows.TextPart("text", s)}
@@ -303,7 +304,7 @@ func (d *skilletItemDecoder) item(at int64, o rows.Object) {
 	m.Touch(at)
 	switch {
 	case typ == skilletMessageItem && role == session.RoleAssistant:
-		for _, data := range skilletSpoken(o.Get("content")) {
+		for _, data := range skilletContentParts(o.Get("content")) {
 			m.Part(data, at)
 		}
 	case typ == skilletReasoningItem:
@@ -322,21 +323,6 @@ func (d *skilletItemDecoder) item(at int64, o rows.Object) {
 		}
 		m.Part(rows.DataPart("data-item", o), at)
 	}
-}
-
-// skilletSpoken returns the parts of what an assistant's message says.
-func skilletSpoken(content json.RawMessage) (parts []rows.Object) {
-	if s, ok := rows.Text(content); ok {
-		return []rows.Object{rows.TextPart("text", s)}
-	}
-	for _, v := range rows.Elements(content) {
-		if c := rows.Read(string(v)); c.Text("type") == "output_text" {
-			parts = append(parts, rows.TextPart("text", c.Text("text")))
-		} else {
-			parts = append(parts, rows.DataPart(skilletContentPart, v))
-		}
-	}
-	return parts
 }
 
 // skilletReasoningText returns what a reasoning item says: its content, or else its raw content.
