@@ -345,11 +345,12 @@ func (v *pages) functions() template.FuncMap {
 		"experiment": func(name string) string {
 			return "/sessions?" + url.Values{"tag": {gate.TagExperiment + name}, "children": {"1"}}.Encode()
 		},
-		"last":   func(all []statsPoint) statsPoint { return all[len(all)-1] },
-		"clip":   func(s string) string { return document.Head(s, headProse) },
-		"marked": func(h store.Hit) []document.Piece { return document.Pieces(&h) },
-		"short1": func(a document.Annotation) string { return document.Line(a.Short()) },
-		"text1":  func(a document.Annotation) string { return document.Line(a.Text()) },
+		"weekday": func(day int) time.Weekday { return time.Weekday((day + 1) % 7) }, // from Monday on
+		"last":    func(all []statsPoint) statsPoint { return all[len(all)-1] },
+		"clip":    func(s string) string { return document.Head(s, headProse) },
+		"marked":  func(h store.Hit) []document.Piece { return document.Pieces(&h) },
+		"short1":  func(a document.Annotation) string { return document.Line(a.Short()) },
+		"text1":   func(a document.Annotation) string { return document.Line(a.Text()) },
 	}
 }
 

@@ -82,20 +82,21 @@ func turnGroups(turns []*document.Turn, open int) (all []turnGroup) {
 	return all
 }
 
+// shownOf are the turns that the outline of the groups leads to.
+func shownOf(all []turnGroup) (numbers []int) {
+	for _, g := range all {
+		numbers = append(numbers, g.shown...)
+	}
+	return numbers
+}
+
 // outline leads to the turns of the groups. Those that the page shows, of those that are loaded, have all of their
 // calls, and others what failed.
 func (v *pages) outline(doc *document.Document, all []turnGroup, loaded, shown []turnData) (entries []entry) {
 	base, here := Address("s", doc.Session.ID), make(map[string]bool)
-	var folded []*document.Turn // turns of which the page shows nothing
-	for _, g := range all {
-		for _, n := range g.shown {
-			if !slices.ContainsFunc(shown, func(t turnData) bool { return t.Number == n }) {
-				folded = append(folded, doc.Turns[n-1])
-			}
-		}
-	}
-	others := v.data(doc, folded, false)
+	known := make(map[int]*turnData)
 	for _, t := range shown {
+		known[t.Number] = &loaded[t.Number-loaded[0].Number]
 		for _, m := range t.Messages {
 			here[m.ElementID] = true
 			for _, b := range m.Blocks {
@@ -103,44 +104,39 @@ func (v *pages) outline(doc *document.Document, all []turnGroup, loaded, shown [
 			}
 		}
 	}
+	var folded []*document.Turn // turns of which the page shows nothing
+	for _, n := range shownOf(all) {
+		if known[n] == nil {
+			folded = append(folded, doc.Turns[n-1])
+		}
+	}
+	others := v.data(doc, folded, false)
 	for _, g := range all {
 		of := entry{Kind: "turns", Text: fmt.Sprintf("Turns %d to %d", g.first, g.last),
 			Link: fmt.Sprintf("%s?at=%d", base, g.first), More: fmt.Sprintf("%s/outline?from=%d", base, g.first)}
 		for _, n := range g.shown {
-			is := func(t turnData) bool { return t.Number == n }
 			var e entry
-			if slices.ContainsFunc(shown, is) {
-				t := &loaded[slices.IndexFunc(loaded, is)]
+			if t := known[n]; t != nil {
 				e = t.entry()
 				e.Entries, e.Open = inGroups(fewer(t.calls(here), e.More), e.More), len(shown) <= 3
 				e.Link, e.More = "#"+e.ID, ""
 			} else {
-				t := &others[0]
-				others = others[1:]
-				e = t.entry()
-				for _, step := range failing(t.calls(nil)) { // its text is not loaded
+				e = others[0].entry()
+				for _, step := range failing(others[0].calls(nil)) { // its text is not loaded
 					below := step.Entries
 					if step.Entries = nil; step.Marks != nil {
 						e.Entries = append(e.Entries, step)
 					}
 					e.Entries = append(e.Entries, below...)
 				}
-				e.Open = e.Entries != nil
+				e.Open, others = e.Entries != nil, others[1:]
 			}
 			of.Entries = append(of.Entries, e)
 		}
 		if len(of.Entries) == g.last-g.first+1 {
 			of.More, of.Open = "", true
 		} else {
-			n := 0
-			for _, t := range doc.Turns[g.first-1 : g.last] {
-				for _, s := range stopsOf(t) {
-					if isFailed(s.mark) {
-						n++
-					}
-				}
-			}
-			of.Facts = failed(n)
+			of.Facts = failed(countStops(doc.Turns[g.first-1:g.last], isFailed))
 		}
 		entries = append(entries, of)
 	}
@@ -242,27 +238,23 @@ func (c *callTree) message(m *document.MessageWords) {
 
 // begin adds the next call of a model, and those before it that failed and that no step is of.
 func (c *callTree) begin(id string) *entry {
-	e := entry{Kind: "model", ID: id, Link: c.link(id)}
-	for len(c.calls) > 0 {
-		call := &c.calls[0]
-		again := len(c.calls) > c.steps && call.Failed
-		e.Text, e.Facts, e.Marks = "", document.Present(document.Duration(call.DurationMS), brief(call.Usage)), nil
-		if call.Failed {
-			e.Marks = []string{"failed"}
-		}
-		c.calls = c.calls[1:]
-		if !again {
-			c.steps--
-			break
-		}
-		e.Text = "failed " + document.ModelName(call.Model)
-		if len(c.calls) == 0 {
-			break
+	for again := true; again; {
+		e := entry{Kind: "model", ID: id, Link: c.link(id)}
+		if again = false; len(c.calls) > 0 {
+			call, beyond := &c.calls[0], len(c.calls) > c.steps
+			e.Facts = document.Present(document.Duration(call.DurationMS), brief(call.Usage))
+			if call.Failed {
+				e.Marks = []string{"failed"}
+			}
+			c.calls = c.calls[1:]
+			if call.Failed && beyond {
+				e.Text, again = "failed "+document.ModelName(call.Model), len(c.calls) > 0
+			} else {
+				c.steps--
+			}
 		}
 		c.entries = append(c.entries, e)
-		e.Text, e.Facts, e.Marks = "", nil, nil
 	}
-	c.entries = append(c.entries, e)
 	return &c.entries[len(c.entries)-1]
 }
 
@@ -394,14 +386,10 @@ func (v *pages) outlineOf(w http.ResponseWriter, r *http.Request) error {
 	}
 	if turn != 0 {
 		if err = o.Load(ctx, turn, turn); err != nil {
-			return notFound("%v", err)
+			return err
 		}
 	}
-	var shown []int
-	for _, g := range all {
-		shown = append(shown, g.shown...)
-	}
-	if err := o.LoadQuestions(ctx, shown); err != nil {
+	if err := o.LoadQuestions(ctx, shownOf(all)); err != nil {
 		return err
 	}
 	doc := o.Document()
@@ -563,6 +551,18 @@ func stopsOf(t *document.Turn) (all []stop) {
 		}
 	}
 	return all
+}
+
+// countStops counts those of the turns with a mark of a kind.
+func countStops(turns []*document.Turn, of func(mark string) bool) (n int) {
+	for _, t := range turns {
+		for _, s := range stopsOf(t) {
+			if of(s.mark) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // messageID is the id of the element of a message, errorID that of one of its errors, and partID that of a part.

@@ -3,10 +3,8 @@ package web
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -43,57 +41,37 @@ func turnNumber(name, text string) (int, error) {
 	return n, nil
 }
 
-// withTurn loads a turn and returns the session, and what of it is about the turn, with the totals of all.
-func withTurn(ctx context.Context, o *document.Outline, n int) (whole, one *document.Document, err error) {
-	err = o.Load(ctx, n, n)
-	if none, ok := errors.AsType[*document.NoTurnError](err); ok {
-		err = notFound("%v", none)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	whole = o.Document()
-	return whole, whole.Between(n, n), nil
+// partOf is the part that the address of a page names.
+func partOf(r *http.Request) partPath {
+	return partPath{sessionPath{pathOf(r, "id")}, pathOf(r, "message"), pathOf(r, "part")}
 }
 
 // partPage is one part, whole.
 type partPage struct {
 	sessionPage
-	Turn *document.Turn
 	document.Block
-	// Target is what annotations of the part are made at, and Annotations those that it has.
-	Target      target
-	Annotations []document.Annotation
+	// Target is what annotations of the part are made at.
+	Target target
 	// Plain reports that the part is too large for a page.
 	Plain bool
 }
 
 func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
-	message, part := pathOf(r, "message"), pathOf(r, "part")
-	o, err := v.Sessions.LoadOutline(r.Context(), pathOf(r, "id"))
+	at := partOf(r)
+	doc, t, m, x, err := v.findPart(r.Context(), at)
+	if err == nil && t == nil {
+		err = notFound("the session has no message %s that is in a turn", at.Message)
+	}
 	if err != nil {
 		return err
 	}
-	n := o.TurnOf(message)
-	if n == 0 {
-		return notFound("the session has no message %s that is in a turn", message)
-	}
-	_, doc, err := withTurn(r.Context(), o, n)
-	if err != nil {
-		return err
-	}
-	t := doc.Turns[0]
-	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns", Of: t.Number}, Turn: t}
-	m, x := document.FindPart(t.Messages, message, part)
-	if x == nil {
-		return notFound("the session has no part %s of message %s", part, message)
-	}
-	p.Block, p.Annotations = document.Words{Full: true, Zone: v.Zone}.Block(x), x.Annotations
+	doc = doc.Between(t.Number, t.Number)
+	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns", Of: t.Number}, Block: document.Words{Full: true, Zone: v.Zone}.Block(x)}
 	linkPart(&p.Block, doc, t, m)
 	p.Colored = true
-	span := spansOf(doc)[part]
+	span := spansOf(doc)[at.Part]
 	p.Span = v.spanURL(span.TraceID, span.SpanID)
-	p.Target = target{doc.Session.ID, message, part, p.Self}
+	p.Target = target{doc.Session.ID, at.Message, at.Part, p.Self}
 	size := len(p.Text)
 	for _, s := range p.Sections {
 		size += len(s.Text.Body)
@@ -102,15 +80,11 @@ func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
 	return v.show(w, r, page{Title: "Part · " + title(doc)}, "part", p)
 }
 
-func (v *pages) row(r *http.Request) (*session.Part, error) {
-	return v.partRow(r.Context(), pathOf(r, "id"), pathOf(r, "message"), pathOf(r, "part"))
-}
-
 // sandboxed is the Content-Security-Policy of an answer of which a browser runs nothing.
 const sandboxed = "default-src 'none'; sandbox; frame-ancestors 'none'"
 
 func (v *pages) raw(w http.ResponseWriter, r *http.Request) error {
-	p, err := v.row(r)
+	p, err := v.partRow(r.Context(), partOf(r))
 	if err != nil {
 		return err
 	}
@@ -121,7 +95,7 @@ func (v *pages) raw(w http.ResponseWriter, r *http.Request) error {
 
 // blob answers with the content of a file part. All but pictures that a browser shows is downloaded.
 func (v *pages) blob(w http.ResponseWriter, r *http.Request) error {
-	p, err := v.row(r)
+	p, err := v.partRow(r.Context(), partOf(r))
 	if err != nil {
 		return err
 	}
@@ -147,21 +121,13 @@ func (v *pages) blob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// contextPage is what the model had to work with in a turn.
+// contextPage is what the model had to work with in a turn: the document has that one alone.
 type contextPage struct {
 	sessionPage
-	Turn    *document.Turn
-	Prompt  *document.SystemPrompt
-	Catalog *document.ToolCatalog
-	Tools   []toolUse
-	Rules   []session.Rule
-	// Applied are decisions of the turn, one for each rule that is not among Rules: an agent has rules besides those of
-	// the session.
+	Tools []toolUse
+	// Applied are decisions of the turn, one for each rule that is not among those of the session: an agent has others
+	// besides.
 	Applied []document.Decision
-	// Decisions are those of the turn.
-	Decisions []document.Decision
-	Notices   []session.Notice
-	Calls     []document.ModelCall
 	// Changes are what the model was given otherwise than in the turn before.
 	Changes []document.Change
 }
@@ -182,21 +148,15 @@ func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if n <= len(o.Turns) {
-		if err := o.LoadContext(r.Context(), n); err != nil {
-			return err
-		}
-	}
-	whole, doc, err := withTurn(r.Context(), o, n)
-	if err != nil {
+	if err := o.LoadContext(r.Context(), n); err != nil {
 		return err
 	}
+	whole := o.Document()
+	doc := whole.Between(n, n)
 	t := doc.Turns[0]
-	p := contextPage{sessionPage: sessionPage{Doc: doc, Tab: "context", Of: t.Number}, Turn: t,
-		Prompt: doc.Prompt(t.SystemPromptDigest), Catalog: doc.Catalog(t.Tools.CatalogDigest), Rules: doc.Session.Rules,
-		Decisions: doc.Decisions, Notices: doc.Notices}
-	if p.Catalog != nil {
-		for _, tool := range p.Catalog.Tools {
+	p := contextPage{sessionPage: sessionPage{Doc: doc, Tab: "context", Of: t.Number}}
+	if catalog := doc.Catalog(t.Tools.CatalogDigest); catalog != nil {
+		for _, tool := range catalog.Tools {
 			p.Tools = append(p.Tools, toolUse{Tool: tool})
 		}
 	}
@@ -212,11 +172,8 @@ func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
 			p.Changes = changes
 		}
 	}
-	for _, m := range t.Messages {
-		p.Calls = append(p.Calls, m.Calls...)
-	}
-	for _, d := range p.Decisions {
-		known := slices.ContainsFunc(p.Rules, func(r session.Rule) bool {
+	for _, d := range doc.Decisions {
+		known := slices.ContainsFunc(doc.Session.Rules, func(r session.Rule) bool {
 			return r.Action == d.Action && r.Permission == d.ToolID && r.Pattern == d.Pattern
 		}) || slices.ContainsFunc(p.Applied, func(a document.Decision) bool {
 			return a.Action == d.Action && a.ToolID == d.ToolID && a.Pattern == d.Pattern && a.Source == d.Source

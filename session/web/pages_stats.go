@@ -23,33 +23,20 @@ type statsPage struct {
 	Query url.Values
 	By    []string
 	Bys   []string
-	// Ranges are the times that can be chosen by a link.
-	Ranges []statsRange
+	// Ranges are the times that can be chosen by a link, "" all.
+	Ranges []string
 	// Tools reports that the figures are of calls alone.
 	Tools bool
-	Total store.StatsGroup
-	// Unpriced are the models that have no price.
-	Unpriced []string
-	Lines    []statsLine
-	Heat     []heatDay
-	Rows     []statsRow
+	// The figures, of which the groups are in the order of the table.
+	store.Stats
+	most  int64 // of the weights of the groups
+	Lines []statsLine
+	// Heat are the hours of the days of the week, from Monday on; nil without figures.
+	Heat [][24]heatHour
 	// Zone names the zone of the times.
 	Zone string
 	// Self is the address of the page.
 	Self string
-}
-
-type statsRange struct {
-	Text, Link string
-	Here       bool
-}
-
-// statsRow is a group, with the width of its bar in the chart, of 1000, and the list of its sessions, "" where that
-// cannot be selected.
-type statsRow struct {
-	store.StatsGroup
-	Width int
-	Link  string
 }
 
 // statsLine is a figure over time.
@@ -67,13 +54,7 @@ type statsPoint struct {
 	value          float64
 }
 
-// heatDay is a day of the week.
-type heatDay struct {
-	Name  string
-	Hours [24]heatHour
-}
-
-// heatHour is an hour of it: what it took, and how dark it is, from 0 to 4.
+// heatHour is an hour of a day of the week: what it took, and how dark it is, from 0 to 4.
 type heatHour struct {
 	Turns, Tokens int64
 	Level         int
@@ -82,7 +63,8 @@ type heatHour struct {
 func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 	ctx, query := r.Context(), r.URL.Query()
 	zone, _ := time.Now().In(v.Zone).Zone()
-	p := statsPage{Query: query, Self: r.URL.RequestURI(), Bys: store.StatsKeys(), Zone: zone}
+	p := &statsPage{Query: query, Self: r.URL.RequestURI(), Bys: store.StatsKeys(), Zone: zone,
+		most: 1, Ranges: []string{"24h", "7d", "30d", ""}}
 	by, err := store.ParseStatsBy(query["by"]...)
 	if err != nil {
 		return invalid("by %v", err)
@@ -94,9 +76,6 @@ func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 		p.By = append(p.By, string(key))
 	}
 	p.Tools = slices.Contains(by, store.StatsByTool)
-	for _, since := range []string{"24h", "7d", "30d", ""} {
-		p.Ranges = append(p.Ranges, statsRange{since, p.address("since", since), query.Get("since") == since})
-	}
 	query = maps.Clone(query)
 	delete(query, "by")
 	var q statsParams
@@ -108,13 +87,16 @@ func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 	if priced.Sessions.Price == nil { // then all models have none
 		priced.Sessions.Price = func(session.Model) *price.Rate { return nil }
 	}
-	figures, err := priced.figures(ctx, q, v.Zone)
-	if err != nil {
+	if p.Stats, err = priced.figures(ctx, q, v.Zone); err != nil {
 		return err
 	}
-	p.Total, p.Unpriced = figures.Total, figures.UnpricedModels
-	p.rows(figures.Groups, by)
-	if err := v.overTime(ctx, &p, q); err != nil {
+	if len(by) == 1 && (by[0] == store.StatsByDay || by[0] == store.StatsByWeek) {
+		slices.Reverse(p.Groups) // the last ones first
+	}
+	for _, g := range p.Groups {
+		p.most = max(p.most, p.weight(g))
+	}
+	if err := v.overTime(ctx, p, q); err != nil {
 		return err
 	}
 	return v.show(w, r, page{Title: "Stats", Here: "stats"}, "stats", p)
@@ -141,34 +123,21 @@ func (v *pages) updatePrices(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// address is that of the page with a parameter changed.
-func (p *statsPage) address(name, value string) string {
-	return changed("/stats", p.Query, name, value)
+// Range is the address of the page of a time.
+func (p *statsPage) Range(since string) string { return changed("/stats", p.Query, "since", since) }
+
+// weight is what the bar of a group in the chart is of, and Width that of the bar, of 1000.
+func (p *statsPage) weight(g store.StatsGroup) int64 {
+	if p.Tools {
+		return g.ToolCalls
+	}
+	return g.TotalTokens
 }
 
-// rows lists the groups, by days and weeks the last ones first.
-func (p *statsPage) rows(all []store.StatsGroup, by []store.StatsBy) {
-	weight := func(g *store.StatsGroup) int64 {
-		if p.Tools {
-			return g.ToolCalls
-		}
-		return g.TotalTokens
-	}
-	most := int64(1)
-	for i := range all {
-		most = max(most, weight(&all[i]))
-	}
-	if len(by) == 1 && (by[0] == store.StatsByDay || by[0] == store.StatsByWeek) {
-		slices.Reverse(all)
-	}
-	for i := range all {
-		g := &all[i]
-		p.Rows = append(p.Rows, statsRow{*g, int(weight(g) * 1000 / most), p.sessions(g.Keys)})
-	}
-}
+func (p *statsPage) Width(g store.StatsGroup) int64 { return p.weight(g) * 1000 / p.most }
 
-// sessions is the list of the sessions of a group, "" where its keys do not select sessions.
-func (p *statsPage) sessions(keys map[store.StatsBy]string) string {
+// List is the list of the sessions of a group, "" where its keys do not select sessions.
+func (p *statsPage) List(keys map[store.StatsBy]string) string {
 	list := url.Values{"children": {"1"}, "archived": {"1"}}
 	for name, values := range p.Query {
 		if slices.Contains(filters, name) {
@@ -260,7 +229,7 @@ func (v *pages) overTime(ctx context.Context, p *statsPage, q statsParams) error
 		l := statsLine{Name: line.name, Class: line.class, Step: step}
 		most := 0.0
 		for at := start(first); len(hours) > 0 && !at.After(last); at = next(at) {
-			point := statsPoint{At: at.Format(format), Link: p.sessions(map[store.StatsBy]string{
+			point := statsPoint{At: at.Format(format), Link: p.List(map[store.StatsBy]string{
 				store.StatsByDay: at.Format(time.DateOnly)})}
 			if g := sums[at]; g != nil {
 				point.value = line.of(g)
@@ -302,17 +271,16 @@ func (p *statsPage) week(hours map[time.Time]*store.StatsGroup) {
 	if len(hours) == 0 {
 		return
 	}
-	p.Heat = make([]heatDay, 7)
+	p.Heat = make([][24]heatHour, 7)
 	most := int64(1)
 	for at, g := range hours {
-		h := &p.Heat[(at.Weekday()+6)%7].Hours[at.Hour()]
+		h := &p.Heat[(at.Weekday()+6)%7][at.Hour()]
 		h.Turns, h.Tokens = h.Turns+g.Turns, h.Tokens+g.TotalTokens
 		most = max(most, h.Turns)
 	}
 	for i := range p.Heat {
-		p.Heat[i].Name = time.Weekday((i + 1) % 7).String()
-		for k := range p.Heat[i].Hours {
-			h := &p.Heat[i].Hours[k]
+		for k := range p.Heat[i] {
+			h := &p.Heat[i][k]
 			h.Level = int((h.Turns*4 + most - 1) / most)
 		}
 	}

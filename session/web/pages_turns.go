@@ -2,7 +2,6 @@ package web
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -114,63 +113,56 @@ func toElement(query url.Values, id string) (end string) {
 	return end
 }
 
-// find returns the place of an element in its turn, 0 if the turn does not have it.
-func (t *turnData) find(id string) (block int) {
+// unit is a block of a turn, with its size in a page: bytes of HTML, about. IDs are those of the elements in it.
+type unit struct {
+	place
+	weight int
+	ids    []string
+}
+
+// units are the blocks of the turn. The first has the head of the turn besides.
+func (t *turnData) units() (all []unit) {
 	for _, m := range t.Messages {
-		if m.ElementID == id {
-			return block
+		last := max(1, len(m.Blocks)) - 1
+		for i := range last + 1 {
+			u := unit{place{t.Number, len(all)}, 800, nil}
+			if len(all) == 0 {
+				u.weight += 1000 + 300*len(t.Rows)
+			}
+			if i == 0 {
+				u.ids = append(u.ids, m.ElementID)
+			}
+			if i == last {
+				u.ids = append(u.ids, m.ErrorIDs...)
+			}
+			if i < len(m.Blocks) {
+				b := &m.Blocks[i]
+				u.ids = append(u.ids, b.ElementID)
+				texts := []string{cmp.Or(b.Long, b.Text)}
+				for _, s := range b.Sections {
+					texts = append(texts, s.Text.Body)
+				}
+				for _, s := range texts {
+					u.weight += len(s)*5/4 + 4*(strings.Count(s, `"`)+strings.Count(s, "<")+strings.Count(s, "'"))
+				}
+			}
+			all = append(all, u)
 		}
-		at := slices.IndexFunc(m.Blocks, func(b document.Block) bool { return b.ElementID == id })
-		if slices.Contains(m.ErrorIDs, id) {
-			at = max(0, len(m.Blocks)-1)
-		}
-		if at >= 0 {
-			return block + at
-		}
-		block += max(1, len(m.Blocks))
 	}
-	return 0
+	return all
 }
 
 // before returns where a page begins that has an element: with the turn, if there is room for what is between.
 func (t *turnData) before(id string, room int) int {
-	at := t.find(id)
-	for _, w := range t.weights()[:at] {
-		room -= w
+	all := t.units()
+	at := max(0, slices.IndexFunc(all, func(u unit) bool { return slices.Contains(u.ids, id) }))
+	for _, u := range all[:at] {
+		room -= u.weight
 	}
 	if room > maxPageText/2 {
 		return 0
 	}
 	return max(0, at-2)
-}
-
-// blocks counts the blocks of the turn.
-func (t *turnData) blocks() (n int) {
-	for _, m := range t.Messages {
-		n += max(1, len(m.Blocks))
-	}
-	return n
-}
-
-// weights are the sizes of the blocks in bytes of HTML, about.
-func (t *turnData) weights() (all []int) {
-	for _, m := range t.Messages {
-		for i := range m.Blocks {
-			b, n := &m.Blocks[i], 800
-			texts := []string{cmp.Or(b.Long, b.Text)}
-			for _, s := range b.Sections {
-				texts = append(texts, s.Text.Body)
-			}
-			for _, s := range texts {
-				n += len(s)*5/4 + 4*(strings.Count(s, `"`)+strings.Count(s, "<")+strings.Count(s, "'"))
-			}
-			all = append(all, n)
-		}
-		if len(m.Blocks) == 0 {
-			all = append(all, 800)
-		}
-	}
-	return all
 }
 
 // cut leaves the blocks in a range.
@@ -194,25 +186,6 @@ func (t *turnData) cut(from, to int) {
 		kept = append(kept, m)
 	}
 	t.Messages, t.From, t.To, t.Blocks = kept, from, to, at
-}
-
-// unit is a block of a turn, with its size in a page.
-type unit struct {
-	place
-	weight int
-}
-
-// unitsOf are the blocks of turns. The first of a turn has its head besides.
-func unitsOf(turns []turnData) (all []unit) {
-	for i := range turns {
-		for k, w := range turns[i].weights() {
-			if k == 0 {
-				w += 1000 + 300*len(turns[i].Rows)
-			}
-			all = append(all, unit{place{turns[i].Number, k}, w})
-		}
-	}
-	return all
 }
 
 // upTo returns from where on a page has room for the units before last, and onFrom up to where for those from first on.
@@ -251,7 +224,10 @@ func isShort(all []unit, p place) bool {
 // window cuts turns to what a page has room for, from a place on or, with back, up to it. It returns where that begins
 // and what follows it.
 func window(turns []turnData, at place, back bool, room int) (cut []turnData, begin, end place) {
-	all := unitsOf(turns)
+	var all []unit
+	for i := range turns {
+		all = append(all, turns[i].units()...)
+	}
 	first := slices.IndexFunc(all, func(u unit) bool {
 		return u.turn == at.turn && u.block >= at.block || u.turn > at.turn
 	})
@@ -269,22 +245,14 @@ func window(turns []turnData, at place, back bool, room int) (cut []turnData, be
 	if last < len(all) {
 		end = all[last].place
 	}
-	begin = all[first].place
-	for i := range turns {
-		t := turns[i]
-		from, to := 0, t.blocks()
-		if t.Number == begin.turn {
-			from = begin.block
-		}
-		if t.Number == end.turn {
-			to = end.block
-		}
-		if t.Number >= begin.turn && t.Number <= end.turn && from < to {
-			t.cut(from, to)
+	for _, t := range turns {
+		of := slices.DeleteFunc(slices.Clone(all[first:last]), func(u unit) bool { return u.turn != t.Number })
+		if len(of) > 0 {
+			t.cut(of[0].block, of[len(of)-1].block+1)
 			cut = append(cut, t)
 		}
 	}
-	return cut, begin, end
+	return cut, all[first].place, end
 }
 
 // data are turns as pages show them.
@@ -415,31 +383,18 @@ func (v *pages) showTurns(w http.ResponseWriter, r *http.Request, o *document.Ou
 	}
 	n := len(o.Turns)
 	if n > 0 || p.Of > 0 {
-		err := o.Load(ctx, first, last)
-		if none, ok := errors.AsType[*document.NoTurnError](err); ok {
-			err = notFound("%v", none)
-		}
-		if err != nil {
+		if err := o.Load(ctx, first, last); err != nil {
 			return err
 		}
 	}
-	all, shown := turnGroups(o.Turns, first), []int(nil)
-	for _, g := range all {
-		shown = append(shown, g.shown...)
-	}
-	if err := o.LoadQuestions(ctx, shown); err != nil {
+	all := turnGroups(o.Turns, first)
+	if err := o.LoadQuestions(ctx, shownOf(all)); err != nil {
 		return err
 	}
 	doc := o.Document()
 	p.Doc, p.Map = doc, minimap(doc.Turns, q.Get("by") == "time")
 	if p.Failure, _ = strconv.Atoi(q.Get("failure")); p.Failure != 0 {
-		for _, t := range doc.Turns {
-			for _, s := range stopsOf(t) {
-				if isFailure(s.mark) {
-					p.Failures++
-				}
-			}
-		}
+		p.Failures = countStops(doc.Turns, isFailure)
 	}
 	base, begin, end := Address("s", doc.Session.ID), at, at
 	if n > 0 {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -136,48 +135,59 @@ type partPath struct {
 }
 
 func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
-	o, err := a.Sessions.LoadOutline(ctx, p.ID)
-	if err != nil {
-		return nil, err
-	}
-	whole := wholePart{SessionID: p.ID, Turn: o.TurnOf(p.Message), MessageID: p.Message}
-	if whole.Turn > 0 {
-		if err := o.Load(ctx, whole.Turn, whole.Turn); err != nil {
-			return nil, err
-		}
-	}
-	doc := o.Document()
-	of := doc.Queued
-	if t := doc.Turn(whole.Turn); t != nil {
-		of = t.Messages
-	}
-	err = noPart(p.ID, p.Message, p.Part)
-	if _, part := document.FindPart(of, p.Message, p.Part); part != nil {
-		whole.Part, err = *part, nil
-	}
-	row, rowErr := a.partRow(ctx, p.ID, p.Message, p.Part)
+	_, t, _, part, err := a.findPart(ctx, p)
+	row, rowErr := a.partRow(ctx, p)
 	if err := cmp.Or(rowErr, err); err != nil {
 		return nil, err
 	}
-	whole.Row = *row
+	whole := wholePart{SessionID: p.ID, MessageID: p.Message, Part: *part, Row: *row}
+	if t != nil {
+		whole.Turn = t.Number
+	}
 	return &whole, nil
 }
 
-// noPart is the error for a part that a message does not have.
-func noPart(id, message, part string) error {
-	return NotFoundf("part",
-		"read its document for their ids", "session %s has no part %q of a message %q", id, part, message)
+// findPart reads a part, with its session, of which one turn is loaded, its turn, nil of a message that waits in the
+// queue, and its message.
+func (a *Backend) findPart(ctx context.Context, p partPath) (doc *document.Document, t *document.Turn,
+	m *document.Message, part *document.Part, err error) {
+	o, err := a.Sessions.LoadOutline(ctx, p.ID)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	n := o.TurnOf(p.Message)
+	if n > 0 {
+		err = o.Load(ctx, n, n)
+	}
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	doc = o.Document()
+	of := doc.Queued
+	if t = doc.Turn(n); t != nil {
+		of = t.Messages
+	}
+	if m, part = document.FindPart(of, p.Message, p.Part); part == nil {
+		err = noPart(p)
+	}
+	return doc, t, m, part, err
 }
 
-func (a *Backend) partRow(ctx context.Context, id, message, part string) (*session.Part, error) {
-	e, err := a.Sessions.Excerpt(ctx, id, store.ExcerptQuery{Messages: []string{message}})
+// noPart is the error for a part that a message does not have.
+func noPart(p partPath) error {
+	return NotFoundf("part",
+		"read its document for their ids", "session %s has no part %q of a message %q", p.ID, p.Part, p.Message)
+}
+
+func (a *Backend) partRow(ctx context.Context, p partPath) (*session.Part, error) {
+	e, err := a.Sessions.Excerpt(ctx, p.ID, store.ExcerptQuery{Messages: []string{p.Message}})
 	if err != nil {
 		return nil, err
 	}
-	if row := document.PartRow(e.Messages, part); row != nil {
+	if row := document.PartRow(e.Messages, p.Part); row != nil {
 		return row, nil
 	}
-	return nil, noPart(id, message, part)
+	return nil, noPart(p)
 }
 
 type annotationList struct {
@@ -274,23 +284,17 @@ func (a *Backend) locate(ctx context.Context, p spanPath) (*located, error) {
 		return nil, named("trace", err)
 	}
 	found := located{SessionID: id}
-	family := []string{id}
-	for i := 0; i < len(family); i++ {
+	// A sub-agent's spans may be of the trace of the session that started it.
+	for family, i := []string{id}, 0; i < len(family); i++ {
 		if err := a.locateIn(ctx, family[i], trace, span, &found); err != nil {
 			return nil, named("trace", err)
 		}
 		if found.TraceID != "" {
 			return &found, nil
 		}
-		// A sub-agent's spans may be of the trace of the session that started it.
-		below, err := a.Sessions.Select(ctx, store.SessionQuery{ParentID: family[i], Children: true, Archived: true,
-			Limit: -1}, "")
-		if err != nil {
-			return nil, err
-		}
-		for i := range below {
-			if !slices.Contains(family, below[i].ID) {
-				family = append(family, below[i].ID)
+		if i == 0 {
+			if family, err = document.Descendants(ctx, a.Sessions, family); err != nil {
+				return nil, err
 			}
 		}
 	}
