@@ -159,29 +159,22 @@ func (w *textWriter) code(n *node) {
 	}
 }
 
+// fixed is what stands before and after nodes that have no attributes, and are not just the element of their kind.
+var fixed = map[nodeKind][2]string{nodeLine: {}, nodeCode: {"<pre><code>", "</code></pre>"}, nodeRule: {"<hr>"},
+	nodeCodeSpan: {"<code>", "</code>"}, nodeBreak: {"<br>\n"}}
+
 func (w *textWriter) node(n *node) {
+	if around, is := fixed[n.Kind]; is {
+		w.WriteString(around[0])
+		w.code(n)
+		w.nodes(n.Children)
+		w.WriteString(around[1])
+		return
+	}
 	name, attributes := string(n.Kind), ""
 	switch n.Kind {
 	case nodeText:
 		w.text(n.Text)
-		return
-	case nodeLine:
-		w.nodes(n.Children)
-		return
-	case nodeCode, nodeCodeSpan:
-		before, after := "<code>", "</code>"
-		if n.Kind == nodeCode {
-			before, after = "<pre><code>", "</code></pre>"
-		}
-		w.WriteString(before)
-		w.code(n)
-		w.WriteString(after)
-		return
-	case nodeRule:
-		w.WriteString("<hr>")
-		return
-	case nodeBreak:
-		w.WriteString("<br>\n")
 		return
 	case nodeBox:
 		if n.Checked {

@@ -40,38 +40,26 @@ type diffPage struct {
 	Verdict string
 	Link    string    // to the first divergence
 	Excerpt []diffRun // of the first divergence
-	// A and B name the sessions over their columns.
-	A, B  columnName
+	// A and B name the sessions over their columns, with a detail.
+	A, B  document.Field
 	Facts []pairFact
-	Marks []turnMark
 	Runs  []turnRun
 }
-
-type columnName struct{ Name, Detail string }
 
 // pairFact is a fact of both sessions.
 type pairFact struct{ Name, A, B string }
 
-// turnMark leads to a turn. Class is "alike", "differs" or "tokens".
-type turnMark struct{ Link, Label, Class, Title string }
-
 // turnRun is a run of turns that are equal, which are folded under Label, or one turn that differs.
 type turnRun struct {
 	Label string
-	Alike []alikeTurn
-	Turn  *diffTurn
+	Turns []*diffTurn
 }
 
-type alikeTurn struct {
-	ID string
-	document.TurnWords
-}
-
+// diffTurn is a turn. Class is "alike", "differs" or "tokens" if only these differ, and Name and Title are of the link
+// that leads to it.
 type diffTurn struct {
-	ID, Label, Count string
-	// Fold reports that only tokens differ.
-	Fold bool
-	// A or B is the turn that only one session has.
+	ID, Name, Title, Class, Label, Count string
+	// A or B is the turn that only one session has, and A that of both that are alike.
 	A, B  *document.TurnWords
 	Items []diffItem
 }
@@ -115,23 +103,14 @@ func (c *comparer) page() *diffPage {
 	p.A, p.B = c.columns()
 	p.Title = p.A.Name + " ⇄ " + p.B.Name
 	for _, run := range c.d.Runs() {
+		of := turnRun{}
 		if len(run[0].Changes) == 0 {
-			alike := turnRun{Label: document.Capital(document.RunLabel(run))}
-			for i := range run {
-				id := turnID(&run[i])
-				alike.Alike = append(alike.Alike, alikeTurn{id, c.o.Turn(c.a.Turn(run[i].A))})
-				p.Marks = append(p.Marks, turnMark{"#" + id, turnName(&run[i]), "alike", document.RunLabel(run[i : i+1])})
-			}
-			p.Runs = append(p.Runs, alike)
-			continue
+			of.Label = document.Capital(document.RunLabel(run))
 		}
-		t := c.turn(&run[0])
-		p.Runs = append(p.Runs, turnRun{Turn: t})
-		class := "differs"
-		if t.Fold {
-			class = "tokens"
+		for i := range run {
+			of.Turns = append(of.Turns, c.turn(&run[i]))
 		}
-		p.Marks = append(p.Marks, turnMark{"#" + t.ID, turnName(&run[0]), class, t.Label + ": " + t.Count})
+		p.Runs = append(p.Runs, of)
 	}
 	p.Verdict = "The content does not differ."
 	if f := c.d.First; f != nil {
@@ -162,7 +141,7 @@ func turnName(t *document.DiffTurn) string {
 }
 
 // columns name the two by what distinguishes them: their titles, else their models, else their ids.
-func (c *comparer) columns() (a, b columnName) {
+func (c *comparer) columns() (a, b document.Field) {
 	name := func(s *document.Compared) []string {
 		return []string{document.Line(s.Title), document.FullModelName(s.Model), document.Line(s.SessionID), ""}
 	}
@@ -170,7 +149,7 @@ func (c *comparer) columns() (a, b columnName) {
 	for at < 2 && (inA[at] == inB[at] || inA[at] == "" || inB[at] == "") {
 		at++
 	}
-	return columnName{inA[at], inA[at+1]}, columnName{inB[at], inB[at+1]}
+	return document.Field{Name: inA[at], Value: inA[at+1]}, document.Field{Name: inB[at], Value: inB[at+1]}
 }
 
 // facts are the heads of the two beside each other.
@@ -198,11 +177,15 @@ func (c *comparer) facts() []pairFact {
 
 func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
 	t := &diffTurn{
-		ID: turnID(td), Label: document.Capital(document.TurnPair(td.A, td.B)),
+		ID: turnID(td), Name: turnName(td), Class: "differs", Label: document.Capital(document.TurnPair(td.A, td.B)),
 		Count: document.Plural(len(td.Changes), "difference", "differences"),
 	}
+	defer func() { t.Title = cmp.Or(t.Title, t.Label+": "+t.Count) }()
 	a, b := c.a.Turn(td.A), c.b.Turn(td.B)
 	switch {
+	case len(td.Changes) == 0:
+		t.A, t.Class, t.Title = new(c.o.Turn(a)), "alike", document.RunLabel([]document.DiffTurn{*td})
+		return t
 	case b == nil:
 		t.A, t.Count = new(c.o.Turn(a)), "only in A"
 	case a == nil:
@@ -212,9 +195,8 @@ func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
 		c.seen(td, &td.Changes[0], t.ID)
 		return t
 	}
-	t.Fold = !slices.ContainsFunc(td.Changes, func(ch document.Change) bool { return ch.Aspect != document.AspectUsage })
-	if t.Fold {
-		t.Count = "only tokens differ"
+	if !slices.ContainsFunc(td.Changes, func(ch document.Change) bool { return ch.Aspect != document.AspectUsage }) {
+		t.Class, t.Count = "tokens", "only tokens differ"
 	}
 	count := 0
 	for rest := td.Aspects; len(rest) > 0; {
