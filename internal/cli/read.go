@@ -377,9 +377,7 @@ func newMCP(version string) *cobra.Command {
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			b := web.Backend{Sessions: r, Author: cmp.Or(os.Getenv(envAuthor), "mcp")}
 			if x.Scores {
-				b.Change = func(_ context.Context, fn func(context.Context, store.Service) error) error {
-					return withWriter(cmd, fn)
-				}
+				b.Change = changer(cmd)
 			}
 			return web.NewMCP(b, version, time.Local).Run(ctx, &mcp.StdioTransport{})
 		})
