@@ -8,24 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Transactor is a [Store] that gives a transaction to a function, and commits it when the function returns nil.
-type Transactor interface {
-	Store
-	Transact(ctx context.Context, do func(store.Tx) error) error
-}
-
 // RunFailures examines what becomes of a batch when the engine fails at any of the calls that it takes: merging ends,
-// and returns that error. open is as in [Run], and what it returns a [Transactor].
+// and returns that error. open is as in [Run].
 func RunFailures(t *testing.T, open func(t *testing.T) Store) {
 	h := &harness{T: t, open: open}
 	h.with(func(s Store) {
 		h.apply(s, append(base(), fork("s2", "s1", "a2", 50), foreignTurn(0, 0))...)
-		if err := s.(Transactor).Transact(t.Context(), func(tx store.Tx) error {
+		h.check(s.Transact(t.Context(), func(tx store.Tx) error {
 			for calls := 0; ; calls++ {
 				b := join(assistant("s1", "a2", 21, 11), user("s1", "u4", 40), compaction("s1", "c1", 45, "u2", 9),
 					rewind("u1", 60, false), annotated(annotation("tag", "good", 20, nil)), foreignTurn(0, 0), foreignTurn(0, 1),
@@ -44,9 +36,7 @@ func RunFailures(t *testing.T, open func(t *testing.T) Store) {
 					return err
 				}
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	})
 }
 
@@ -65,14 +55,8 @@ func (f *failing) Do(add func(store.Statements)) error {
 	return f.Tx.Do(add)
 }
 
-// rebuilder is a store that builds what a long turn lacks after it was stored.
-type rebuilder interface {
-	Transactor
-	Rebuild(ctx context.Context) error
-}
-
 // RunLongTurn examines that a long turn, of which only the first observations are built when they are stored, is the
-// same when it is rebuilt. open is as in [Run], and what it returns is a Transactor that has a method Rebuild.
+// same when it is rebuilt. open is as in [Run], and what it returns has a method Rebuild.
 func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
 	h := &harness{T: t, open: open}
 	const n = 400
@@ -83,15 +67,16 @@ func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
 	batches := []store.Batch{join(turn[:9]...), join(turn[9:]...), observed("a", "late", 1000, 1100, script{})}
 	built := func(deferring bool) (rows string) {
 		h.with(func(s Store) {
+			rebuild := s.(interface{ Rebuild(context.Context) error }).Rebuild
 			for i, b := range batches {
 				unbuilt := h.apply(s, b).Unbuilt
 				if !deferring {
-					h.check(s.(rebuilder).Rebuild(t.Context()))
+					h.check(rebuild(t.Context()))
 				} else if h.equal("unbuilt", unbuilt, i > 0); i > 0 {
 					h.equal("parts", len(texts(Transcript(h, s, "s1"))), 9)
 				}
 			}
-			h.check(s.(rebuilder).Rebuild(t.Context()))
+			h.check(rebuild(t.Context()))
 			h.equal("parts", len(texts(Transcript(h, s, "s1"))), n+2)
 			rows = h.transcripts(s)
 		})
@@ -100,8 +85,7 @@ func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
 	h.equal("built later", built(true), built(false))
 }
 
-// RunRefusals examines what becomes of a batch of which the engine cannot hold a row. open is as in [Run], and what it
-// returns a [Transactor].
+// RunRefusals examines what becomes of a batch of which the engine cannot hold a row. open is as in [Run].
 func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
 	h := &harness{T: t, open: open}
 	batches := []store.Batch{sdkTurn(0, 0), sdkTurn(0, 1), sdkTurn(1, 0)}
@@ -128,32 +112,25 @@ func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
 				n := int64(0)
 				for _, some := range order {
 					b := join(ordered(batches, some)...)
-					if err := s.(Transactor).Transact(context.Background(), func(tx store.Tx) error {
+					h.check(s.Transact(context.Background(), func(tx store.Tx) error {
 						result, err := store.Apply(&refuser{tx, refused}, &b)
 						n += result.Refused
 						return err
-					}); err != nil {
-						t.Fatal(err)
-					}
+					}))
 				}
 				if name != "twice" {
 					h.equal("refused", n, int64(2))
 				}
-				if got := h.transcripts(s); got != want {
-					t.Errorf("the rest differs from what it is without the row (-want +got):\n%s", cmp.Diff(want, got))
-				}
+				h.equal("the rest, and what it is without the row", h.transcripts(s), want)
 			})
 		})
 	}
 }
 
-// transcripts are all sessions of a store as canonical lines, in order of their ids.
-func (h *harness) transcripts(s Store) (lines string) {
+// transcripts are all sessions of a store as canonical lines.
+func (h *harness) transcripts(s Store) string {
 	h.Helper()
-	for _, row := range Sessions(h, s) {
-		lines += encoded(h, Transcript(h, s, row.ID))
-	}
-	return lines
+	return fmt.Sprint(Lines(h, s))
 }
 
 // Lines are all sessions of a store by id, each in the canonical format.

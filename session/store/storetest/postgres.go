@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	accounts "os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -49,13 +48,6 @@ func binaries() (string, error) {
 		}
 		return filepath.Dir(path), nil
 	}
-	slices.SortFunc(found, func(a, b string) int {
-		version := func(path string) int {
-			n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
-			return n
-		}
-		return version(a) - version(b)
-	})
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
@@ -74,7 +66,7 @@ func StartPostgresIn(t testing.TB, dir string, config ...string) *Postgres {
 	if err != nil && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}
-	must(t, err)
+	testscale.Must(t, err)
 	s := newPostgres(t, bin)
 	if dir != "" {
 		s.data = dir
@@ -87,26 +79,19 @@ func StartPostgresIn(t testing.TB, dir string, config ...string) *Postgres {
 	return s
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // newPostgres returns a server that has a directory and a port, and nothing in the directory.
 func newPostgres(t testing.TB, bin string) *Postgres {
 	t.Helper()
 	s := &Postgres{bin: bin}
 	var err error
 	s.account, err = account()
-	must(t, err)
+	testscale.Must(t, err)
 	s.Dir, err = os.MkdirTemp("", "agenttrace-postgres-")
-	must(t, err)
+	testscale.Must(t, err)
 	s.data = filepath.Join(s.Dir, "data")
 	s.own(t, s.Dir)
 	s.Port, err = testscale.Port()
-	must(t, err)
+	testscale.Must(t, err)
 	return s
 }
 
@@ -114,7 +99,7 @@ func newPostgres(t testing.TB, bin string) *Postgres {
 func (s *Postgres) own(t testing.TB, dir string) {
 	t.Helper()
 	if c := s.account.Credential; c != nil {
-		must(t, os.Chown(dir, int(c.Uid), int(c.Gid)))
+		testscale.Must(t, os.Chown(dir, int(c.Uid), int(c.Gid)))
 	}
 }
 
@@ -130,14 +115,15 @@ func (s *Postgres) execute(t testing.TB, name string, args ...string) {
 func (s *Postgres) start(t testing.TB, config []string) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(s.data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
-	must(t, err)
+	testscale.Must(t, err)
 	_, err = fmt.Fprintf(f, "\n%s\nport = %d\n", strings.Join(config, "\n"), s.Port)
-	must(t, errors.Join(err, f.Close()))
-	must(t, s.Run())
+	testscale.Must(t, errors.Join(err, f.Close()))
+	testscale.Must(t, s.Run())
 	t.Cleanup(func() {
-		if err := s.Remove(); err != nil {
-			t.Error(err)
+		if s.process.ProcessState == nil {
+			testscale.Must(t, s.Signal(syscall.SIGINT))
 		}
+		testscale.Must(t, os.RemoveAll(s.Dir))
 	})
 }
 
@@ -220,16 +206,6 @@ func (s *Postgres) Signal(signal syscall.Signal) error {
 // Kill ends the server without what it does to end in order, as a power failure does, and returns when it is gone.
 func (s *Postgres) Kill() error { return s.Signal(syscall.SIGQUIT) }
 
-// Remove stops the server and deletes its directory.
-func (s *Postgres) Remove() error {
-	if s.process.ProcessState == nil {
-		if err := s.Signal(syscall.SIGINT); err != nil {
-			return err
-		}
-	}
-	return os.RemoveAll(s.Dir)
-}
-
 // DSN is that of a database of the server.
 func (s *Postgres) DSN(database string) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", s.Port, database)
@@ -239,11 +215,11 @@ func (s *Postgres) DSN(database string) string {
 func (s *Postgres) Create(t testing.TB) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.DSN("postgres"))
-	must(t, err)
+	testscale.Must(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	name := "d" + strconv.FormatInt(databases.Add(1), 10)
 	_, err = conn.Exec(t.Context(), "CREATE DATABASE "+name)
-	must(t, err)
+	testscale.Must(t, err)
 	return s.DSN(name)
 }
 

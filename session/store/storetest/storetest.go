@@ -30,7 +30,7 @@ import (
 )
 
 // Store is what the suite examines.
-type Store interface{ store.Store }
+type Store = store.Store
 
 // Dumper is a [Store] that can write down all that it keeps, what readers cannot
 // see included, in the same words for the same rows. The suite compares that too.
