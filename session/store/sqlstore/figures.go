@@ -378,17 +378,18 @@ func (r *Reader) withFigures(ctx context.Context, read func(conn Conn, missing [
 // which the number of rows shows, it looks for the row of each. It returns how many sessions there are, too.
 func missingFigures(conn Conn) (missing []string, sessions int64, err error) {
 	d := conn.Dialect()
-	query, count := `SELECT id FROM chat_sessions`, `SELECT count(*), 0`
+	const all = `(SELECT count(*) FROM chat_sessions)`
+	query, count := `SELECT id FROM chat_sessions`, `SELECT `+all+`, 0`
 	if d.Figures {
 		query = `SELECT session_id FROM session_stats WHERE turns IS NULL`
-		count = `SELECT count(*), count(*) - (SELECT count(*) FROM session_stats)`
+		count = `SELECT ` + all + `, ` + all + ` - (SELECT count(*) FROM session_stats)`
 		if d.NewRows != "" {
 			query += ` UNION ` + d.NewRows
 			count += ` - (SELECT count(*) FROM (` + d.NewRows + `) n
  WHERE NOT EXISTS (SELECT 1 FROM session_stats f WHERE f.session_id = n.session_id))`
 		}
 	}
-	_, err = first(conn, count+` FROM chat_sessions`, func(row store.Row) {
+	_, err = first(conn, count, func(row store.Row) {
 		if sessions = row.ColumnInt64(0); row.ColumnInt64(1) != 0 {
 			query += ` UNION SELECT s.id FROM chat_sessions s
  WHERE NOT EXISTS (SELECT 1 FROM session_stats f WHERE f.session_id = s.id)`
