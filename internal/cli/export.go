@@ -433,6 +433,8 @@ func sideFile(c *document.ToolCall, root *string) ([]byte, error) {
 		return nil, errors.New("it is not a file")
 	case info.Size() > maxSideFile:
 		return nil, errors.New("it is larger than 256 MiB")
+	case c.OutputSize > 0 && info.Size() != c.OutputSize:
+		return nil, errors.New("its size differs from the one in the session")
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -45,7 +45,7 @@ func newView(version string) *cobra.Command {
 			return usagef("--trace-url: %w", err)
 		}
 		if x.Port < 0 || x.Port > math.MaxUint16 {
-			return usagef("--port is %d; use a number up to %d, or 0 for any x.Port that is free", x.Port, math.MaxUint16)
+			return usagef("--port is %d; use a number up to %d, or 0 for any port that is free", x.Port, math.MaxUint16)
 		}
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			path := "/"
