@@ -31,10 +31,9 @@ import (
 	"cmp"
 	_ "embed"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -116,41 +115,19 @@ func (p *printer) headline(doc *document.Document) {
 }
 
 func (p *printer) fields(doc *document.Document) {
-	s := &doc.Session
-	for i, f := range (document.Words{Zone: p.Location}).About(s) {
+	for i, f := range (document.Words{Zone: p.Location}).About(&doc.Session) {
 		p.field(strings.ToLower(f.Name), f.Value)
 		if a := doc.Status.State; i == 0 && a != document.ActivityIdle && a != document.ActivityError &&
 			a != document.ActivityUnknown {
 			p.field("status", p.statusLine(&doc.Status))
 		}
 	}
-	if lacks := doc.Quality.String(); lacks != "" {
-		p.field("quality", lacks)
-	}
-	for _, c := range doc.Children {
-		p.field("child", document.Join(document.Sanitize(c.SessionID), c.Words()))
-	}
-	for _, prompt := range doc.SystemPrompts {
-		p.field("prompt", document.Join(phrases.Facts("prompt", prompt)...))
-	}
-	for _, c := range doc.ToolCatalogs {
-		p.field("tools", phrases.Text("catalog", c))
-	}
-	for _, r := range s.Rules {
-		p.field("rule", document.RuleWords(&r))
-	}
-	for i, trace := range doc.Traces {
-		if i == 3 && !p.Full {
-			p.field("trace", document.Plural(len(doc.Traces)-i, "more", "more")+" (--full)")
-			break
-		}
-		p.field("trace", document.Sanitize(trace))
-	}
-	for i := range s.Annotations {
-		p.field(s.Annotations[i].Kind, document.OneLine(s.Annotations[i].Text()))
-	}
-	for _, k := range slices.Sorted(maps.Keys(s.Metadata)) {
-		p.field("metadata", document.OneLine(k)+": "+document.OneLine(document.Value(s.Metadata[k])))
+	about := struct {
+		*document.Document
+		Full bool
+	}{doc, p.Full}
+	for _, f := range phrases.Fields("fields", about) {
+		p.field(f.Name, f.Value)
 	}
 }
 
@@ -263,7 +240,9 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 //go:embed words.tmpl
 var wordsFile string
 
-var phrases = document.NewPhrases(wordsFile, nil)
+var phrases = document.NewPhrases(wordsFile, template.FuncMap{
+	"rule": document.RuleWords, "value": document.Value, "percent": percent, "dollars": document.Dollars,
+})
 
 func toolName(name string) string { return cmp.Or(document.OneLine(name), document.Unnamed) }
 

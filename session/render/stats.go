@@ -73,23 +73,12 @@ func (p *printer) statsList(g *store.StatsGroup) {
 		p.line(span{"    " + pad(usageColumns[i].title, 12), p.dim},
 			span{padLeft(document.Count(n), len(document.Count(g.TotalTokens))), p.plain})
 	}
-	if g.CacheHitRate != nil {
-		p.fieldAt(16, "cached", percent(g.CacheHitRate)+" of the input was read from a cache")
-	}
-	switch cost := document.Spent(g.CostUSD, g.EstimatedCostUSD); {
-	case g.Unpriced:
-		p.fieldAt(16, "cost", absent+" (a model has no price)")
-	case cost != "":
-		how := "estimated"
-		if p.Prices != "" {
-			how += " with " + p.Prices
-		}
-		if g.CostUSD != 0 && g.EstimatedCostUSD != nil {
-			cost += " (" + document.Dollars(g.CostUSD) + " stated, the rest " + how + ")"
-		} else if g.EstimatedCostUSD != nil {
-			cost += " (" + how + ")"
-		}
-		p.fieldAt(16, "cost", cost)
+	priced := struct {
+		*store.StatsGroup
+		Prices string
+	}{g, p.Prices}
+	for _, f := range phrases.Fields("stats cost", priced) {
+		p.fieldAt(16, f.Name, f.Value)
 	}
 }
 
