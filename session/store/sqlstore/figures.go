@@ -63,13 +63,14 @@ func (f *figures) encode() []byte {
 	return c.data
 }
 
-// decode sets f to what encode encoded, in the memory that f has. It returns false for nothing, and another version.
+// decode sets f to what encode encoded, in the memory that f has. It returns false for anything else.
 func (f *figures) decode(data []byte, names map[string]string) bool {
 	if len(data) == 0 || data[0] != figuresVersion {
 		return false
 	}
-	f.code(&coder{data: data[1:], names: names})
-	return true
+	c := coder{data: data[1:], names: names}
+	f.code(&c)
+	return !c.damaged && len(c.data) == 0
 }
 
 func (f *figures) code(c *coder) {
@@ -86,7 +87,7 @@ func (f *figures) code(c *coder) {
 	for i := range elements(c, &f.messages) {
 		m := &f.messages[i]
 		c.after(&at, &m.at)
-		c.int(&m.model)
+		c.index(&m.model, len(f.models))
 		c.bools(&m.question, &m.begins, &m.marker)
 		if m.question { // the rest is not looked at
 			continue
@@ -103,15 +104,15 @@ func (f *figures) code(c *coder) {
 			c.int(ms)
 		}
 		for k := range elements(c, &m.steps) {
-			c.int(&m.steps[k].model)
+			c.index(&m.steps[k].model, len(f.models))
 			c.usage(&m.steps[k].used)
 		}
 	}
 	for i := range elements(c, &f.calls) {
 		call := &f.calls[i]
 		c.after(&at, &call.at)
-		c.int(&call.model)
-		c.int(&call.tool)
+		c.index(&call.model, len(f.models))
+		c.index(&call.tool, len(f.tools))
 		c.bools(&call.failed, &call.denied)
 		if ms := optional(c, &call.durationMS); ms != nil {
 			c.int(ms)
@@ -119,11 +120,12 @@ func (f *figures) code(c *coder) {
 	}
 }
 
-// coder appends values to data, or takes them from its beginning.
+// coder appends values to data, or takes them from its beginning. Whatever the data are, it does not fail: values that
+// are missing are 0.
 type coder struct {
-	data    []byte
-	writing bool
-	names   map[string]string // that were read before: most sessions have the same
+	data             []byte
+	writing, damaged bool
+	names            map[string]string // that were read before: most sessions have the same
 }
 
 func (c *coder) int(v *int64) {
@@ -132,8 +134,17 @@ func (c *coder) int(v *int64) {
 		return
 	}
 	n := 0
-	*v, n = binary.Varint(c.data)
+	if *v, n = binary.Varint(c.data); n <= 0 {
+		*v, n, c.damaged, c.data = 0, 0, true, nil
+	}
 	c.data = c.data[n:]
+}
+
+// index is an index in a list of n elements, or -1 for none.
+func (c *coder) index(v *int64, n int) {
+	if c.int(v); *v < -1 || *v >= int64(n) {
+		*v, c.damaged = -1, true
+	}
 }
 
 func (c *coder) after(before, v *int64) {
@@ -170,7 +181,7 @@ func (c *coder) usage(u *session.Usage) {
 
 func (c *coder) text(v *string) {
 	n := int64(len(*v))
-	if c.int(&n); c.writing {
+	if c.length(&n); c.writing {
 		c.data = append(c.data, *v...)
 		return
 	}
@@ -182,10 +193,17 @@ func (c *coder) text(v *string) {
 	*v, c.data = name, c.data[n:]
 }
 
+// length is a number of elements. Of none there are more than bytes.
+func (c *coder) length(n *int64) {
+	if c.int(n); !c.writing && (*n < 0 || *n > int64(len(c.data))) {
+		*n, c.damaged = 0, true
+	}
+}
+
 // elements returns a list, which has its length then.
 func elements[T any](c *coder, list *[]T) []T {
 	n := int64(len(*list))
-	if c.int(&n); !c.writing {
+	if c.length(&n); !c.writing {
 		*list = slices.Grow((*list)[:0], int(n))[:n]
 	}
 	return *list
