@@ -232,8 +232,8 @@ func (k *keyName) described(x *wordsOfKey, i int) bool {
 // behind returns the class of the name after the word owner, in key.
 func (k *keyName) behind(owner, key string) keyClass {
 	switch {
-	case k.joined == "pw" && owner != "" && !has("passOwners", owner) && !strings.ContainsAny(key, "_-. "):
-		return notSecret // the end of a token
+	case (k.class <= weak || len(k.joined) <= 4) && tokenLike(key[strings.LastIndexAny(key, "_-. ")+1:]):
+		return notSecret // prt_224720135fa0VrTUnlmGxcGKPw ends like the name of a password by chance
 	case k.class == weak && (has("passOwners", owner) || owner != "" && shouted(key) && !has("otherPasses", owner)):
 		return secret
 	case k.class == countable && (has("countingTokens", owner) || len(key) > 6 && equalFold(key[:6], "public")),
