@@ -206,6 +206,30 @@ func tee(t *testing.T, calls *recorder.Calls) (tee *recorder.Tee, end func()) {
 	}
 }
 
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// TestARequestCanBeSentAgain: a server closes connections that were idle, and the request that meets one is whole when
+// it is sent by another.
+func TestARequestCanBeSentAgain(t *testing.T) {
+	from, to, err := os.Pipe()
+	testscale.Must(t, err)
+	defer from.Close()
+	tee := recorder.NewTee(roundTripper(func(req *http.Request) (*http.Response, error) {
+		for range 2 {
+			if body, _ := io.ReadAll(req.Body); string(body) != "{}" {
+				t.Errorf("sent %q", body)
+			}
+			req.Body, _ = req.GetBody()
+		}
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	}), to)
+	go io.Copy(io.Discard, from)
+	_, err = tee.RoundTrip(httptest.NewRequest(http.MethodPost, "/v1/messages", strings.NewReader("{}")))
+	testscale.Must(t, errors.Join(err, tee.Close()))
+}
+
 // TestAWebSocketIsRecorded: requests and events of the Responses API over one connection become the session that they
 // are over HTTP, and reach both sides unchanged.
 func TestAWebSocketIsRecorded(t *testing.T) {

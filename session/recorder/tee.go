@@ -209,7 +209,9 @@ func (t *Tee) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(out)
 	}
 	_ = req.Body.Close() // it is read
-	out.Body = io.NopCloser(bytes.NewReader(body))
+	// A connection that the server has closed meanwhile costs no request: the transport sends it again by another.
+	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	out.Body, _ = out.GetBody()
 	e := t.newExchange()
 	e.pass(passage{What: requested, At: began, Request: headOf(req), Bytes: body})
 	resp, err := t.base.RoundTrip(out)
