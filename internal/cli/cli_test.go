@@ -34,7 +34,10 @@ var programs = map[string]func(){
 	"acpclient":  acpClient,
 }
 
-func TestMain(m *testing.M) { testscript.Main(m, programs) }
+func TestMain(m *testing.M) {
+	os.Setenv("AGENTTRACE_MEMORY_MIB", "8192") // a collector in this process has all tests beside it
+	testscript.Main(m, programs)
+}
 
 // TestScripts runs the scripts of testdata, which run the command. They have commands of their own: "store FILE" makes
 // a store with the sessions of fixture, "store FILE live" one with a session whose agent was killed at work, "damage
