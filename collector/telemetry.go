@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,6 +72,14 @@ func (c *telemetryMetrics) Unmarshal(conf *confmap.Conf) error {
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// Validate refuses metrics that nobody could read.
+func (c *telemetryConfig) Validate() error {
+	if c.Metrics.Level != configtelemetry.LevelNone && len(c.Metrics.Readers) == 0 {
+		return errors.New("metrics::readers is empty: name a reader, or set metrics::level to none")
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ type DiffRow struct {
 	Same bool
 }
 
-// Piece is a stretch of a line.
+// Piece is a part of a line.
 type Piece struct {
 	Text string
 	// Differs reports that the other text has something else in its place or, in the context of a hit, that it is what

@@ -252,7 +252,7 @@ const (
 
 // orphansOf returns the traces with a call that has no parent and was asked for: those that begin from when it was
 // asked for on, until callLife is over or observations of two other traces have requested it since. Those of the call
-// of a model begin while that lasts, whoever has requested it since.
+// of a model begin while that lasts, no matter which trace has requested it since.
 func (o *observer) orphansOf(calls []asked) (traces []string) {
 	var queries []query
 	for _, call := range calls {

@@ -131,7 +131,7 @@ func (r *request) without(p *request) (rest []int, ok bool) {
 	return rest, len(r.keys)-len(rest) == len(p.keys)
 }
 
-// messageKey is what a message is known by in the requests that repeat it: all of it but for its id and the blanks
+// messageKey identifies a message in the requests that repeat it: it is all of it except its id and the blanks
 // around its text.
 func messageKey(m *fact.Message) string {
 	parts := slices.Clone(m.Parts)

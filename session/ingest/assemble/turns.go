@@ -469,10 +469,10 @@ func begins(n *node, now *turn) bool {
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
 			return false
 		}
-		if before == nil || n.repeatsAll(before) {
-			return before == nil
+		if before != nil && n.repeatsAll(before) {
+			return false
 		}
-		return textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) || !n.asksAgain(before, now)
+		return before == nil || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) || !n.asksAgain(before, now)
 	}
 	return false
 }

@@ -223,10 +223,15 @@ func toolAsked(raw json.RawMessage) (input json.RawMessage, callID string) {
 	case langChain:
 		return unwrapped(o["input_str"]), callID
 	}
-	if args, ok := elements(o["args"]); ok && len(args) == 1 && len(o) == 1 { // LangChain's in JavaScript, as a text
-		return unwrapped(args[0]), ""
+	return calledWith(o, raw), ""
+}
+
+// calledWith is [arguments], also for LangChain's in JavaScript, which have one argument as a text and nothing else.
+func calledWith(o object, raw json.RawMessage) json.RawMessage {
+	if args, ok := elements(o["args"]); ok && len(args) == 1 && len(o) == 1 {
+		return unwrapped(args[0])
 	}
-	return arguments(raw), ""
+	return arguments(raw)
 }
 
 // toolAnswered returns what a tool answered, and the message that LangChain makes of it.
@@ -255,7 +260,7 @@ func entityAsked(raw json.RawMessage) []fact.Message {
 	if in := o.first("inputs"); in != nil {
 		return askedIn(in)
 	}
-	if messages := askedIn(arguments(raw)); messages != nil {
+	if messages := askedIn(calledWith(o, raw)); messages != nil {
 		return messages
 	}
 	// A method is called with its object first.

@@ -119,7 +119,7 @@ func (s *Store) Close() error {
 	close(s.requests)
 	s.mu.Unlock()
 	<-s.done
-	_ = s.forget(context.Background()) // what remains is deleted by whoever extends the index
+	_ = s.forget(context.Background()) // what remains is deleted when the index is extended
 	return errors.Join(s.Reader.Close(), s.conn.Close(), s.lock.release())
 }
 
