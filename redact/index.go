@@ -8,8 +8,8 @@ import (
 )
 
 // table finds the literals of rules and labels in one pass: it looks up every three neighbouring bytes, five bits of
-// each, which makes letters equal whatever their case. Only where they are those of a literal does it compare it and ask
-// the rule.
+// each, which makes letters equal whatever their case. Only where they are those of a literal does it compare it and
+// ask the rule.
 type table struct {
 	bucket  [1 << 15]uint16 // into buckets
 	buckets []bucket        // the first is of the bytes that no literal has

@@ -224,7 +224,8 @@ func (e *acpEncoder) promptEnd(trace rows.Object) {
 
 // acpStopReasons translate the words of models and providers.
 var acpStopReasons = map[string]string{
-	"cancelled": "cancelled", "length": "max_tokens", "max_tokens": "max_tokens", "max_output_tokens": "max_tokens", "model_length": "max_tokens",
+	"cancelled": "cancelled", "length": "max_tokens", "max_tokens": "max_tokens",
+	"max_output_tokens": "max_tokens", "model_length": "max_tokens",
 	"model_context_window_exceeded": "max_tokens", "content_filter": "refusal", "refusal": "refusal", "safety": "refusal",
 	"prohibited_content": "refusal", "blocklist": "refusal", "recitation": "refusal", "guardrail_intervened": "refusal",
 	"sensitive": "refusal", "max_steps": "max_turn_requests", "max_turns": "max_turn_requests",

@@ -189,7 +189,8 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 	there := false
 	execute := func(query string, args ...any) {
 		if err == nil {
-			err = sqlitex.Execute(conn, query, &sqlitex.ExecOptions{Args: append([]any{c.key.UserID, c.key.SessionName}, args...),
+			err = sqlitex.Execute(conn, query, &sqlitex.ExecOptions{
+				Args:       append([]any{c.key.UserID, c.key.SessionName}, args...),
 				ResultFunc: func(*sqlite.Stmt) error { there = true; return nil }})
 		}
 	}

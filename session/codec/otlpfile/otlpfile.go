@@ -10,7 +10,8 @@
 //   - frames: each body after its length, in four bytes, most significant first, as
 //     the file exporter writes with "format: proto" or "compression: zstd".
 //
-// A file of any of these that is compressed as a whole is read from what [Unpack] returns. A byte order mark is skipped. Metrics and profiles are named and left out.
+// A file of any of these that is compressed as a whole is read from what [Unpack] returns. A byte order mark is
+// skipped. Metrics and profiles are named and left out.
 //
 // [Traces] and [Logs] return what an OTLP exporter would send and a receiver would decode of spans and log records of
 // the OpenTelemetry SDK, without an encoding in between. [Spans] and [Records] convert stored pdata back to spans and

@@ -167,8 +167,8 @@ func (d *cline) user(o rows.Object, blocks []rows.Object) {
 	}
 }
 
-// result adds a result: a text, which begins in its own way where the user refused the call, or what became of each that
-// the call asked for.
+// result adds a result: a text, which begins in its own way where the user refused the call, or what became of each
+// that the call asked for.
 func (d *cline) result(id string, content json.RawMessage, failed bool) {
 	output, each := resultOf(content), contents(content)
 	if len(each) == 1 && each[0].Has("success") {
@@ -222,8 +222,8 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 	}
 }
 
-// count notes the usage of a step, as the message reports it, or as it was shown until then: a request without a message
-// of its own was one that the program repeated.
+// count notes the usage of a step, as the message reports it, or as it was shown until then: a request without a
+// message of its own was one that the program repeated.
 func (d *cline) count(s *step, metrics rows.Object) {
 	var use modelUse
 	basis := ""
