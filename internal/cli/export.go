@@ -116,7 +116,7 @@ func (e *exporter) check(several bool) (err error) {
 	case e.Bundle != "" && e.Redact:
 		return usagef("--bundle has the outputs of tools as they are; leave out --redact, or add --redact=false")
 	case e.Explain || e.Bundle != "":
-	case e.toStream():
+	case isStandard(e.Output):
 		err = e.checkStream(several)
 	default:
 		err = e.checkFile(several)
@@ -153,22 +153,9 @@ func (e *exporter) checkStream(several bool) error {
 	return nil
 }
 
-// toStream reports that the output is standard output or a descriptor that is open.
-func (e *exporter) toStream() bool {
-	_, open := descriptor(e.Output)
-	return e.Output == "" || e.Output == "-" || open
-}
-
 func (e *exporter) run() error {
-	err := e.write()
-	if errors.Is(err, errNone) {
-		err = nil
-	}
-	switch {
-	case err != nil || e.left == 0:
+	if err := e.some(e.write()); err != nil || e.left == 0 {
 		return err
-	case e.written == 0:
-		return fmt.Errorf("none of %s was exported: %w", counted(len(e.ids), "session"), e.first)
 	}
 	_ = note(e.cmd, "agenttrace: %s exported, %d left out\n", counted(e.written, "session"), e.left)
 	return errFinding
@@ -189,13 +176,12 @@ func (e *exporter) each(fn func(*formats.Source) error) error {
 			s.Redact(e.redactor)
 			err = fn(s)
 		}
-		writing, _ := errors.AsType[*writeError](err)
 		switch {
 		case err == nil:
 			e.written++
 		case len(e.ids) == 1:
 			return err
-		case ctx.Err() != nil, is[outputError](err), errors.Is(err, syscall.EPIPE), writing != nil && writing.lasting:
+		case ctx.Err() != nil, is[outputError](err), is[*writeError](err), errors.Is(err, syscall.EPIPE):
 			return fmt.Errorf("export session %s: %w", id, err) // the next session would fail as this one did
 		default:
 			e.leave(id, err)
@@ -204,13 +190,10 @@ func (e *exporter) each(fn func(*formats.Source) error) error {
 	return nil
 }
 
-// errNone ends an export that has left out every session, before a file of none is made.
-var errNone = errors.New("no session was exported")
-
-// some is err, or errNone.
+// some is err, or the error of an export that has left out every session, of which no file is made.
 func (e *exporter) some(err error) error {
 	if err == nil && e.written == 0 && e.left > 0 {
-		return errNone
+		return readingError{fmt.Errorf("none of %s was exported: %w", counted(len(e.ids), "session"), e.first)}
 	}
 	return err
 }
@@ -256,7 +239,7 @@ func (e *exporter) write() error {
 		return e.writeDir()
 	case e.format.Store != nil:
 		return e.writeStore()
-	case !e.toStream() && e.format.WritesTo(e.Output):
+	case !isStandard(e.Output) && e.format.WritesTo(e.Output):
 		return e.each(func(s *formats.Source) error {
 			return e.place(e.Output, true, func(path string) error { return e.format.File(path, s) })
 		})

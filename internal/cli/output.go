@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -9,13 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
@@ -27,7 +24,7 @@ import (
 )
 
 // output is where a command writes what it makes: standard output, or a file that appears only when it is whole and
-// replaces a file only with --force. A device, a FIFO and a descriptor such as /dev/stdout are written to as they are.
+// replaces a file only with --force. A device and a FIFO are written to as they are.
 type output struct {
 	Output string
 	Force  bool
@@ -35,33 +32,23 @@ type output struct {
 	source string
 }
 
-// write calls fn with standard output, where the path is none or "-", or with the
-// file. json reports that what is written is JSON.
+// isStandard reports whether a path is that of standard output. Opening /dev/stdout would open its file another time:
+// what is there would be replaced or overwritten, though the shell has it open already.
+func isStandard(path string) bool { return path == "" || path == "-" || path == "/dev/stdout" }
+
+// write calls fn with standard output, or with the file of the path. json reports that what is written is JSON.
 func (o output) write(cmd *cobra.Command, path string, json bool, fn func(io.Writer) error) error {
-	if path == "" || path == "-" {
+	if isStandard(path) {
 		return into(cmd.OutOrStdout(), "standard output", json, fn)
 	}
-	switch n, isStream := descriptor(path); {
-	case !isStream:
-		return o.file(path, json, fn)
-	case n == 1:
-		return into(cmd.OutOrStdout(), path, json, fn)
-	case n == 2:
-		return into(cmd.ErrOrStderr(), path, json, fn)
-	default:
-		f, err := openDescriptor(n)
-		if err != nil {
-			return usagef("write %s: %w; name a descriptor that is open for writing", path, err)
-		}
-		return into(f, path, json, fn)
-	}
+	return o.file(path, json, fn)
 }
 
 // file calls fn with the file of the path. What is no regular file (a device, a FIFO) is written to as it is, needs no
 // --force and is never replaced. Opening a FIFO waits until somebody reads it.
 func (o output) file(path string, json bool, fn func(io.Writer) error) error {
-	open := func(path string, flags int, json bool) error {
-		f, err := os.OpenFile(path, flags|os.O_WRONLY, 0o600) // prompts are sensitive
+	open := func(at string, flags int, json bool) error {
+		f, err := os.OpenFile(at, flags|os.O_WRONLY, 0o600) // prompts are sensitive
 		if err != nil {
 			return err
 		}
@@ -70,56 +57,12 @@ func (o output) file(path string, json bool, fn func(io.Writer) error) error {
 		}
 		return errors.Join(err, f.Close())
 	}
-	info, err := os.Stat(path)
-	switch {
-	case err != nil, info.Mode().IsRegular(), info.IsDir():
-		return o.place(path, false, func(temporary string) error {
-			return open(temporary, os.O_CREATE|os.O_EXCL, false) // which is no terminal
-		})
-	case info.Mode()&fs.ModeSocket != 0:
-		return usagef("write %s: it is a socket; name a file, or pipe standard output to a program that connects to it",
-			path)
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return unwritten(path, open(path, 0, json))
 	}
-	return unwritten(path, open(path, 0, json))
-}
-
-var descriptorPath = regexp.MustCompile(`^/dev/(stdin|stdout|stderr)$|^/(?:dev|proc/self)/fd/(\d+)$`)
-
-// descriptor returns the number of the descriptor of this process that a path names, such as /dev/stdout, /dev/fd/3 and
-// /proc/self/fd/3. Opening such a path opens its file another time: what is there would be replaced or overwritten,
-// though the shell has it open already.
-func descriptor(path string) (n int, ok bool) {
-	found := descriptorPath.FindStringSubmatch(path)
-	if found == nil {
-		return 0, false
-	}
-	if n = slices.Index([]string{"stdin", "stdout", "stderr"}, found[1]); n >= 0 {
-		return n, true
-	}
-	n, err := strconv.Atoi(found[2])
-	return n, err == nil
-}
-
-// openDescriptor returns the file of a descriptor that the process was started with.
-func openDescriptor(n int) (*os.File, error) {
-	if !inheritedDescriptor(n) {
-		return nil, syscall.EBADF // closed, or opened by this process, such as the store's
-	}
-	return os.NewFile(uintptr(n), fmt.Sprintf("/dev/fd/%d", n)), nil
-}
-
-// target is the path of the file that is made or replaced: that to which a symbolic link leads, so that the link stays
-// a link. A link that leads nowhere, or in a circle, is refused: what it would make is not what the path names.
-func target(path string) (string, error) {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
-		return path, nil
-	}
-	resolved, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		err = usagef("write %s: it is a link that leads nowhere: %w; name another file, or remove the link", path, err)
-	}
-	return resolved, err
+	return o.place(path, false, func(temporary string) error {
+		return open(temporary, os.O_CREATE|os.O_EXCL, false) // which is no terminal
+	})
 }
 
 // place has fn write a file, which may be a database, under a name that nothing has, and gives it its own when
@@ -137,135 +80,67 @@ func (o output) place(named string, isDatabase bool, fn func(temporary string) e
 	// The name keeps its end, by which a format may go.
 	temporary := filepath.Join(scratch, "new"+filepath.Ext(path))
 	if err := fn(temporary); err != nil {
-		return unwritten(named, hidden(scratch, named, err))
+		return unwritten(named, err)
 	}
-	if !o.Force {
-		// A link, unlike a rename, does not replace what appeared meanwhile. Where
-		// the file system has no links, the look from before must do.
-		switch err := os.Link(temporary, path); {
-		case err == nil:
-			return nil
-		case errors.Is(err, fs.ErrExist):
-			return existing(named)
-		}
+	if path, err = o.available(named, isDatabase); err != nil { // it has appeared meanwhile
+		return err
 	}
 	return unwritten(named, os.Rename(temporary, path))
 }
 
-func existing(path string) error {
-	return usagef("write %s: it exists; choose another name or add --force", path)
-}
-
-// available returns the path of the file that is to be made or replaced, if it can be.
-func (o output) available(named string, isDatabase bool) (string, error) {
-	if o.isSource(named) {
-		return "", usagef("write %s: it is the store that is read; choose another name", named)
-	}
-	path, err := target(named)
-	if err != nil {
-		return "", err
+// available returns the path of the file that is to be made or replaced, if it can be. It is that to which a symbolic
+// link leads, so that the link stays a link. A link that leads nowhere, or in a circle, is refused: what it would make
+// is not what the path names.
+func (o output) available(named string, isDatabase bool) (path string, err error) {
+	path = named
+	if _, err := os.Lstat(named); err == nil {
+		if path, err = filepath.EvalSymlinks(named); err != nil {
+			return "", usagef("write %s: it is a link that leads nowhere: %w; name another file, or remove the link", named, err)
+		}
 	}
 	switch info, err := os.Stat(path); {
-	case err == nil && info.IsDir():
-		return "", usagef("write %s: it is a directory; name a file", named)
-	case err == nil && !info.Mode().IsRegular():
-		return "", usagef("write %s: it is not a regular file, and this format is a database or several files; name a file",
-			named)
-	case err == nil && !o.Force:
-		return "", existing(named)
+	case err != nil:
+	case o.isSource(info):
+		return "", usagef("write %s: it is the store that is read; choose another name", named)
+	case !info.Mode().IsRegular():
+		return "", usagef("write %s: it is not a regular file, and this output needs one; name a file", named)
+	case !o.Force:
+		return "", usagef("write %s: it exists; choose another name or add --force", named)
 	}
-	if isDatabase && hasLog(path) {
-		return "", usagef("write %s: a program has the database open, or left its log there; choose another name", named)
+	if isDatabase {
+		_ = formats.SettleStore(path) // of what is not a database the log stays
+		if _, err := os.Lstat(path + "-wal"); err == nil {
+			return "", usagef("write %s: a program has the database open, or left its log there; choose another name", named)
+		}
 	}
 	return path, nil
 }
 
-// isSource reports whether the path is that of the store that is read, or of one of the files that belong to it.
-func (o output) isSource(path string) bool {
-	at, err := os.Stat(path)
-	if err != nil || o.source == "" {
-		return false
-	}
+// isSource reports whether a file is the store that is read, or one of the files that belong to it.
+func (o output) isSource(file fs.FileInfo) bool {
 	source := o.source
 	if resolved, err := filepath.EvalSymlinks(source); err == nil {
 		source = resolved
 	}
-	for _, suffix := range []string{"", "-wal", "-shm", "-journal", ".lock"} {
-		if of, err := os.Stat(source + suffix); err == nil && os.SameFile(at, of) {
-			return true
-		}
-	}
-	return false
+	return source != "" && slices.ContainsFunc([]string{"", "-wal", "-shm", "-journal", ".lock"}, func(suffix string) bool {
+		of, err := os.Stat(source + suffix)
+		return err == nil && os.SameFile(file, of)
+	})
 }
 
-// hidden is err with the path that the user named in place of those of temporary files in the directory scratch.
-func hidden(scratch, named string, err error) error {
-	below := regexp.MustCompile(regexp.QuoteMeta(scratch) + `[^\s:;,"]*`)
-	text := below.ReplaceAllLiteralString(err.Error(), named)
-	if text == err.Error() {
-		return err
-	}
-	return renamedError{text, err}
-}
-
-type renamedError struct {
-	text string
-	error
-}
-
-func (e renamedError) Error() string { return e.text }
-func (e renamedError) Unwrap() error { return e.error }
-
-// hasLog reports whether the database at path has a log that another program needs.
-func hasLog(path string) bool {
-	_, missing := os.Lstat(path + "-wal")
-	if _, err := os.Lstat(path); err == nil && missing == nil {
-		_ = formats.SettleStore(path) // of what is not a database the log stays
-		_, missing = os.Lstat(path + "-wal")
-	}
-	return missing == nil
-}
-
-// writeError is a failure to write a file. Its path is the one that the user gave: a file is
-// written under a temporary name first, which is of no use to anybody.
+// writeError is a failure of the system, or of SQLite, to write a file. Its path is the one that the user gave: a file
+// is written under a temporary name first, which is of no use to anybody.
 type writeError struct {
-	path, reason, remedy string
-	err                  error
-	// lasting is set when the next file written there would fail too.
-	lasting bool
+	path, reason string
+	err          error
 }
 
 func (e *writeError) Error() string {
-	return fmt.Sprintf("write %s: %s; %s", document.Sanitize(e.path), e.reason, e.remedy)
+	return fmt.Sprintf("write %s: %s; make room, check its directory, quota and the limit on the size of files (ulimit -f), "+
+		"or write elsewhere", document.Sanitize(e.path), e.reason)
 }
 
 func (e *writeError) Unwrap() error { return e.err }
-
-const (
-	makeRoom     = "make room, or write to another file system"
-	otherPlace   = "write to another directory"
-	ownDirectory = "name a directory that you may write to"
-	raiseLimit   = "raise the limit on the size of files (ulimit -f), or write to another file system"
-	checkLimits  = "check free space, quota and the limit on the size of files (ulimit -f), or write elsewhere"
-)
-
-// remedies are what the user can do about an error of the system.
-var remedies = map[syscall.Errno]string{
-	syscall.ENOSPC: makeRoom, syscall.EDQUOT: makeRoom, syscall.EFBIG: raiseLimit, syscall.EIO: checkLimits,
-	syscall.EROFS: otherPlace, syscall.EACCES: ownDirectory, syscall.EPERM: ownDirectory,
-}
-
-// misnamed are those of errors that are mistakes in the command line.
-var misnamed = map[syscall.Errno]string{
-	syscall.ENAMETOOLONG: "name a shorter one", syscall.ENOTDIR: otherPlace, syscall.ELOOP: "name another file",
-	syscall.EBADF: "name a descriptor that is open for writing", syscall.ENOENT: "create its directory first",
-}
-
-// sqliteErrors are the errors of the system that SQLite's codes hide.
-var sqliteErrors = map[sqlite.ResultCode]syscall.Errno{
-	sqlite.ResultFull: syscall.ENOSPC, sqlite.ResultIOErr: syscall.EIO, sqlite.ResultPerm: syscall.EACCES,
-	sqlite.ResultCantOpen: syscall.EACCES, sqlite.ResultReadOnly: syscall.EACCES,
-}
 
 // readingError is a failure to read what is to be written.
 type readingError struct{ error }
@@ -278,19 +153,17 @@ func unwritten(path string, err error) error {
 	if err == nil || is[*writeError](err) || is[usageError](err) || is[readingError](err) {
 		return err
 	}
-	errno, ok := errors.AsType[syscall.Errno](err)
-	if !ok {
-		errno, ok = sqliteErrors[sqlite.ErrCode(err).ToPrimary()]
-	}
-	remedy, mistake := misnamed[errno]
+	errno, isSystem := errors.AsType[syscall.Errno](err)
+	code := sqlite.ErrCode(err).ToPrimary()
 	switch {
-	case !ok, errno == syscall.EPIPE: // nobody wants more
-		return fmt.Errorf("write %s: %w", path, err)
-	case mistake:
-		return usagef("write %s: %w; %s", path, errno, remedy)
+	case errno == syscall.EPIPE: // nobody wants more
+	case isSystem:
+		return &writeError{path, errno.Error(), err}
+	case slices.Contains([]sqlite.ResultCode{sqlite.ResultFull, sqlite.ResultIOErr, sqlite.ResultPerm,
+		sqlite.ResultCantOpen, sqlite.ResultReadOnly}, code):
+		return &writeError{path, code.Message(), err}
 	}
-	return &writeError{path, errno.Error(), cmp.Or(remedies[errno], "write to another file"), err,
-		!slices.Contains([]syscall.Errno{syscall.EFBIG, syscall.EIO, syscall.ETXTBSY}, errno)}
+	return fmt.Errorf("write %s: %w", path, err)
 }
 
 // sink remembers the first error of a writer: encoders may wrap it, or report another.
@@ -321,13 +194,7 @@ func into(w io.Writer, path string, json bool, fn func(io.Writer) error) error {
 }
 
 // makeDirectory makes a directory to write into, private to the user, and those above it.
-func makeDirectory(path string) error {
-	err := os.MkdirAll(path, 0o700)
-	if info, statErr := os.Stat(filepath.Clean(path)); err != nil && statErr == nil && !info.IsDir() {
-		return usagef("write %s: it is not a directory; name another", path)
-	}
-	return unwritten(path, err)
-}
+func makeDirectory(path string) error { return unwritten(path, os.MkdirAll(path, 0o700)) }
 
 // terminal states how to print to standard output: as wide as the terminal, or as COLUMNS says, else 100; in color on a
 // terminal unless NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with CLICOLOR_FORCE.
@@ -407,28 +274,27 @@ func forJSON(w io.Writer) io.Writer {
 }
 
 type controlEscaper struct {
-	w       io.Writer
-	pending []byte // the head of a character that a write ended in
-	buf     []byte
+	w    io.Writer
+	head bool // the last byte may be the first of a control's two, and was not written
 }
 
+const controlHead = 0xc2
+
 func (e *controlEscaper) Write(b []byte) (int, error) {
-	text := append(e.pending, b...)
-	e.buf, e.pending = e.buf[:0], nil
-	for len(text) > 0 {
-		if !utf8.FullRune(text) {
-			e.pending = text
-			break
+	var out []byte
+	for _, c := range b {
+		isHigh := e.head && c >= 0x80 && c < 0xa0
+		if e.head && !isHigh {
+			out = append(out, controlHead)
 		}
-		r, size := utf8.DecodeRune(text)
-		if r >= 0x7f && r < 0xa0 {
-			e.buf = fmt.Appendf(e.buf, `\u%04x`, r)
-		} else {
-			e.buf = append(e.buf, text[:size]...)
+		if isHigh || c == 0x7f {
+			out = fmt.Appendf(out, `\u%04x`, c)
+		} else if c != controlHead {
+			out = append(out, c)
 		}
-		text = text[size:]
+		e.head = c == controlHead
 	}
-	if _, err := e.w.Write(e.buf); err != nil {
+	if _, err := e.w.Write(out); err != nil {
 		return 0, err
 	}
 	return len(b), nil
