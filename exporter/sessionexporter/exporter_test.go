@@ -580,15 +580,15 @@ func TestUsageIsCountedOnce(t *testing.T) {
 		s.Attributes().PutInt("gen_ai.usage.input_tokens", 100)
 		s.Attributes().PutInt("gen_ai.usage.output_tokens", 20)
 	}
-	for _, want := range []int64{n, 0} { // the second is another process on the same store
+	for _, want := range []float64{n, 0} { // the second is another process on the same store
 		tel := componenttest.NewTelemetry()
 		traces, logs := both(t, NewFactory(), measured(tel), c)
 		begin(t, traces, logs)
 		for range 2 {
 			testscale.Must(t, traces.ConsumeTraces(t.Context(), td))
-			var tokens, other int64
+			var tokens, other float64
 			if m, err := tel.GetMetric("otelcol_exporter_session_usage_tokens"); err == nil {
-				for _, point := range m.Data.(metricdata.Sum[int64]).DataPoints {
+				for _, point := range m.Data.(metricdata.Sum[float64]).DataPoints {
 					tokens += point.Value
 					if model, _ := point.Attributes.Value("model"); model.AsString() == otherUsage {
 						other += point.Value
@@ -596,7 +596,7 @@ func TestUsageIsCountedOnce(t *testing.T) {
 				}
 			}
 			if tokens != 120*want || other != 120*max(0, want-maxUsageValues) {
-				t.Errorf("%d tokens, %d of them of other models, want %d", tokens, other, 120*want)
+				t.Errorf("%v tokens, %v of them of other models, want %v", tokens, other, 120*want)
 			}
 		}
 		end(t, traces, logs)

@@ -38,10 +38,29 @@ type usageKey [3]string
 // usageKeys are the names of the attributes, and what figures are grouped by, after the day.
 var usageKeys = usageKey{string(store.StatsByAgent), string(store.StatsByModel), string(store.StatsByProject)}
 
-// usageFigures are what is counted of a group.
-type usageFigures struct {
-	tokens, turns, errors, denials int64
-	cost                           float64
+// usageCounters are what is counted of a group.
+var usageCounters = [...]struct {
+	name, unit, description string
+	of                      func(g *store.StatsGroup) float64
+}{
+	{"tokens", "{token}", "Number of tokens that turns and compactions took.",
+		func(g *store.StatsGroup) float64 { return float64(g.TotalTokens) }},
+	{"turns", "{turn}", "Number of turns.", func(g *store.StatsGroup) float64 { return float64(g.Turns) }},
+	{"errors", "{error}", "Number of failed tool calls, model calls and turns.",
+		func(g *store.StatsGroup) float64 { return float64(g.Errors) }},
+	{"denials", "{call}", "Number of tool calls that were denied.",
+		func(g *store.StatsGroup) float64 { return float64(g.DeniedCalls) }},
+	{"cost", "{USD}", "Cost that the sources state, in US dollars.",
+		func(g *store.StatsGroup) float64 { return g.CostUSD }},
+}
+
+// usageFigures are the values of usageCounters.
+type usageFigures [len(usageCounters)]float64
+
+// dayKey is a group of a day.
+type dayKey struct {
+	day string
+	usageKey
 }
 
 // usage reports what agents used, as counters. It does not count what requests deliver, because they may deliver it
@@ -51,8 +70,8 @@ type usage struct {
 	logger *zap.Logger
 
 	mu sync.Mutex // guards the fields below
-	// seen are the greatest figures of today's and yesterday's groups, by the day.
-	seen map[string]map[usageKey]usageFigures
+	// seen are the greatest figures of today's and yesterday's groups.
+	seen map[dayKey]usageFigures
 	// values are those that each attribute has had.
 	values [len(usageKey{})]map[string]bool
 	total  map[usageKey]*usageFigures
@@ -66,24 +85,17 @@ func reportUsage(ctx context.Context, set component.TelemetrySettings, s store.R
 		u.values[i] = make(map[string]bool)
 	}
 	meter := set.MeterProvider.Meter("github.com/agenttrace/agenttrace/exporter/sessionexporter")
-	var errs []error
-	counter := func(name, unit, description string) metric.Int64ObservableCounter {
-		c, err := meter.Int64ObservableCounter("otelcol_exporter_session_usage_"+name, metric.WithUnit(unit),
-			metric.WithDescription(description))
-		errs = append(errs, err)
-		return c
-	}
-	tokens := counter("tokens", "{token}", "Number of tokens that turns and compactions took.")
-	turns := counter("turns", "{turn}", "Number of turns.")
-	failures := counter("errors", "{error}", "Number of failed tool calls, model calls and turns.")
-	denials := counter("denials", "{call}", "Number of tool calls that were denied.")
-	cost, err := meter.Float64ObservableCounter("otelcol_exporter_session_usage_cost", metric.WithUnit("{USD}"),
-		metric.WithDescription("Cost that the sources state, in US dollars."))
-	if err := errors.Join(append(errs, err)...); err != nil {
-		return nil, err
-	}
-	if _, unread := tokens.(noop.Int64ObservableCounter); unread {
-		return noop.Registration{}, nil // metrics are off, and counting all that there is takes time
+	var counters []metric.Observable
+	for _, c := range usageCounters {
+		counter, err := meter.Float64ObservableCounter("otelcol_exporter_session_usage_"+c.name, metric.WithUnit(c.unit),
+			metric.WithDescription(c.description))
+		if err != nil {
+			return nil, err
+		}
+		if _, unread := counter.(noop.Float64ObservableCounter); unread {
+			return noop.Registration{}, nil // metrics are off, and counting all that there is takes time
+		}
+		counters = append(counters, counter)
 	}
 	u.refresh(ctx, false)
 	return meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
@@ -92,20 +104,18 @@ func reportUsage(ctx context.Context, set component.TelemetrySettings, s store.R
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		u.refresh(ctx, true)
-		for key, f := range u.total {
+		for key, figures := range u.total {
 			set := make([]attribute.KeyValue, len(key))
 			for i, value := range key {
 				set[i] = attribute.String(usageKeys[i], value)
 			}
 			with := metric.WithAttributeSet(attribute.NewSet(set...))
-			o.ObserveInt64(tokens, f.tokens, with)
-			o.ObserveInt64(turns, f.turns, with)
-			o.ObserveInt64(failures, f.errors, with)
-			o.ObserveInt64(denials, f.denials, with)
-			o.ObserveFloat64(cost, f.cost, with)
+			for i, n := range figures {
+				o.ObserveFloat64(counters[i].(metric.Float64Observable), n, with)
+			}
 		}
 		return nil
-	}, tokens, turns, failures, denials, cost)
+	}, counters...)
 }
 
 // refresh adds to the counters what the figures of the store have grown by; without add they only begin there. A figure
@@ -124,35 +134,25 @@ func (u *usage) refresh(ctx context.Context, add bool) {
 	// After a failed first look nothing is known to compare with.
 	add = add && u.seen != nil
 	u.failed = false
-	seen := make(map[string]map[usageKey]usageFigures)
-	for _, g := range stats.Groups {
-		day := g.Keys[store.StatsByDay]
-		if seen[day] == nil {
-			seen[day] = make(map[usageKey]usageFigures)
-		}
-		var key usageKey
-		for i, name := range usageKeys {
-			key[i] = g.Keys[store.StatsBy(name)]
-		}
-		was := u.seen[day][key]
-		now := usageFigures{max(was.tokens, g.TotalTokens), max(was.turns, g.Turns), max(was.errors, g.Errors),
-			max(was.denials, g.DeniedCalls), max(was.cost, g.CostUSD)}
-		if seen[day][key] = now; add && now != was {
-			total := u.of(key)
-			total.tokens += now.tokens - was.tokens
-			total.turns += now.turns - was.turns
-			total.errors += now.errors - was.errors
-			total.denials += now.denials - was.denials
-			total.cost += now.cost - was.cost
+	seen := make(map[dayKey]usageFigures)
+	for key, was := range u.seen {
+		if key.day >= since.Format(time.DateOnly) {
+			seen[key] = was // also if its sessions were deleted: they may be delivered again
 		}
 	}
-	for day, groups := range u.seen {
-		for key, was := range groups {
-			if seen[day] == nil && day >= since.Format(time.DateOnly) {
-				seen[day] = make(map[usageKey]usageFigures)
-			}
-			if _, there := seen[day][key]; !there && seen[day] != nil {
-				seen[day][key] = was // its sessions were deleted, and may be delivered again
+	for _, g := range stats.Groups {
+		key := dayKey{day: g.Keys[store.StatsByDay]}
+		for i, name := range usageKeys {
+			key.usageKey[i] = g.Keys[store.StatsBy(name)]
+		}
+		was, now := seen[key], usageFigures{}
+		for i, c := range usageCounters {
+			now[i] = max(was[i], c.of(&g))
+		}
+		if seen[key] = now; add && now != was {
+			total := u.of(key.usageKey)
+			for i := range now {
+				total[i] += now[i] - was[i]
 			}
 		}
 	}
