@@ -64,25 +64,26 @@ type browser struct {
 	options  render.Options
 	height   int
 
-	items    []document.Item
-	selected int    // of the items
-	open     string // id of the session that is shown; "" is the list
-	lines    []string
-	top      int // the first line that is shown
+	items []document.Item
+	open  string // id of the session that is shown; "" is the list
+	lines []string
+	at    int // the item that is selected, or the first line that is shown of an open session
+	left  int // the item that was selected when the session was opened
 
 	text     string // that the sessions of the list have
 	typed    string // after a slash, which is shown with it; "" if none is typed
 	found    string // that was searched in the open session
 	failures bool   // shows only what failed or was denied, or sessions with errors
 	follows  bool
-	polls    int // counts how often following began
 	note     string
 }
 
-// pollMsg asks to look for changes, as long as following did not begin anew.
-type pollMsg int
+// pollMsg asks to look for changes.
+type pollMsg struct{}
 
-func (b *browser) Init() tea.Cmd { return nil }
+func (b *browser) Init() tea.Cmd {
+	return tea.Tick(pollInterval, func(time.Time) tea.Msg { return pollMsg{} })
+}
 
 func (b *browser) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
@@ -92,18 +93,18 @@ func (b *browser) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			b.load()
 		}
 	case pollMsg:
-		if !b.follows || int(msg) != b.polls {
-			return b, nil
+		if !b.follows {
+			return b, b.Init()
 		}
 		if _, change, err := b.follower.Poll(b.ctx); err != nil {
 			b.note = document.OneLine(err.Error())
 		} else if change != store.Unchanged {
 			b.load()
 			if b.open != "" {
-				b.top = b.last()
+				b.at = b.last()
 			}
 		}
-		return b, b.poll()
+		return b, b.Init()
 	case tea.KeyPressMsg:
 		if b.note = ""; b.typed != "" {
 			b.typing(msg)
@@ -114,17 +115,8 @@ func (b *browser) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return b, nil
 }
 
-func (b *browser) poll() tea.Cmd {
-	n := b.polls
-	return tea.Tick(pollInterval, func(time.Time) tea.Msg { return pollMsg(n) })
-}
-
 // key does what a key stands for.
 func (b *browser) key(name string) tea.Cmd {
-	at := &b.top
-	if b.open == "" {
-		at = &b.selected
-	}
 	switch name {
 	case "ctrl+c":
 		return tea.Quit
@@ -132,40 +124,40 @@ func (b *browser) key(name string) tea.Cmd {
 		if b.open == "" && name == "q" {
 			return tea.Quit
 		}
+		if b.open != "" {
+			b.at = b.left
+		}
 		b.open, b.failures, b.found, b.text = "", false, "", ""
 		b.load()
 	case "enter", "right", "l":
 		if b.open == "" && len(b.items) > 0 {
-			b.open, b.failures, b.top = b.items[b.selected].ID, false, 0
+			b.open, b.failures, b.left, b.at = b.items[b.at].ID, false, b.at, 0
 			b.load()
 		}
 	case "up", "k":
-		*at--
+		b.at--
 	case "down", "j":
-		*at++
+		b.at++
 	case "pgup", "b":
-		*at -= b.room()
+		b.at -= b.room()
 	case "pgdown", "space":
-		*at += b.room()
+		b.at += b.room()
 	case "home", "g":
-		*at = 0
+		b.at = 0
 	case "end", "G":
-		*at = b.last()
+		b.at = b.last()
 	case "/":
 		b.typed = "/"
 	case "n":
 		b.next()
 	case "e":
 		b.failures = !b.failures
-		*at = 0
+		b.at = 0
 		b.load()
 	case "f":
-		if b.follows = !b.follows; b.follows {
-			b.polls++
-			return func() tea.Msg { return pollMsg(b.polls) }
-		}
+		b.follows = !b.follows
 	}
-	*at = max(min(*at, b.last()), 0)
+	b.at = max(min(b.at, b.last()), 0)
 	return nil
 }
 
@@ -184,7 +176,7 @@ func (b *browser) typing(key tea.KeyPressMsg) {
 			b.next()
 			return
 		}
-		b.text, b.selected = text, 0
+		b.text, b.at = text, 0
 		b.load()
 	default:
 		b.typed += key.Text
@@ -199,11 +191,11 @@ func (b *browser) next() {
 	has := func(line string) bool {
 		return strings.Contains(strings.ToLower(ansi.Strip(line)), strings.ToLower(b.found))
 	}
-	after := min(b.top+1, len(b.lines))
+	after := min(b.at+1, len(b.lines))
 	if i := slices.IndexFunc(b.lines[after:], has); i >= 0 {
-		b.top = after + i
+		b.at = after + i
 	} else if i := slices.IndexFunc(b.lines, has); i >= 0 {
-		b.top = i
+		b.at = i
 	} else {
 		b.note = "not found: " + document.OneLine(b.found)
 	}
@@ -237,7 +229,7 @@ func (b *browser) load() {
 		return
 	}
 	b.lines = strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
-	b.selected = max(min(b.selected, len(b.items)-1), 0)
+	b.at = max(min(b.at, b.last()), 0)
 }
 
 func (b *browser) printSession(w io.Writer) error {
@@ -266,32 +258,27 @@ func (b *browser) printList(w io.Writer) error {
 	return render.Sessions(w, items, b.options)
 }
 
+// View shows the lines from the first one, or the head of the list and the sessions around the selected one, which is
+// marked.
 func (b *browser) View() tea.View {
 	var shown []string
+	rows, first := b.lines, b.at
 	if b.open == "" {
-		shown = b.viewList()
-	} else {
-		top := max(min(b.top, b.last()), 0)
-		shown = slices.Clone(b.lines[top:min(top+b.room(), len(b.lines))])
+		shown, rows, first = b.lines[:1:1], slices.Clone(b.lines[1:]), min(b.at-b.room()/2, len(b.items)-b.room())
+		if b.at < min(len(b.items), len(rows)) {
+			row := ansi.Strip(rows[b.at])
+			row += strings.Repeat(" ", max(b.options.Width-ansi.StringWidth(row), 0))
+			rows[b.at] = ansi.NewStyle().Reverse(true).Styled(row)
+		}
 	}
+	first = max(first, 0)
+	shown = append(shown, rows[first:min(first+b.room(), len(rows))]...)
 	for len(shown) < b.height-1 {
 		shown = append(shown, "")
 	}
 	v := tea.NewView(strings.Join(append(shown, b.bottom()), "\n"))
 	v.AltScreen = true
 	return v
-}
-
-// viewList is the head of the list and the sessions around the selected one, which is marked.
-func (b *browser) viewList() []string {
-	first := max(min(b.selected-b.room()/2, len(b.items)-b.room()), 0)
-	rows := slices.Clone(b.lines[1:])
-	if b.selected < len(b.items) {
-		row := ansi.Strip(rows[b.selected])
-		row += strings.Repeat(" ", max(b.options.Width-ansi.StringWidth(row), 0))
-		rows[b.selected] = ansi.NewStyle().Reverse(true).Styled(row)
-	}
-	return append(b.lines[:1:1], rows[first:min(first+b.room(), len(rows))]...)
 }
 
 // bottom is the line that states what is typed, what went wrong, or which keys there are.

@@ -63,12 +63,8 @@ func TestBrowse(t *testing.T) {
 		if code := named[step.key]; code != 0 {
 			key = tea.Key{Code: code}
 		}
-		var cmd tea.Cmd
 		if step.key != "" {
-			_, cmd = b.Update(tea.KeyPressMsg(key))
-		}
-		if cmd != nil { // what follows is asked for at once
-			b.Update(cmd())
+			b.Update(tea.KeyPressMsg(key))
 		}
 		screen := ansi.Strip(b.View().Content)
 		if lines := strings.Split(screen, "\n"); !strings.Contains(screen, step.want) || len(lines) != 10 ||
@@ -77,7 +73,7 @@ func TestBrowse(t *testing.T) {
 		}
 	}
 	tell("newest", "world", 1795198542000)
-	if b.Update(pollMsg(b.polls)); !strings.Contains(b.View().Content, "title of newest") {
+	if b.Update(pollMsg{}); !strings.Contains(b.View().Content, "title of newest") {
 		t.Errorf("what is new is not followed:\n%s", b.View().Content)
 	}
 	if b.Update(tea.WindowSizeMsg{Width: 90, Height: 5}); strings.Count(b.View().Content, "\n") != 4 {

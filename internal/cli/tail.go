@@ -85,11 +85,9 @@ func encodeNews(w io.Writer) func([]document.News, bool) error {
 const newsStore = "store"
 
 const (
-	// recent is what tail reports by default.
+	// recent is what tail reports by default, and how far the clocks of agents may be apart: a session that was seen so
+	// long before the last one may have changed all the same.
 	recent = 10 * time.Minute
-	// lag is how far the clocks of agents may be apart: a session that was seen
-	// so long before the last one may have changed all the same.
-	lag = 15 * time.Minute
 	// keep is how many turns of a session are looked at again, besides those that were printed first.
 	keep = 4
 )
@@ -114,8 +112,8 @@ type tailer struct {
 	id string
 	// lastSeen is when anything was last updated, in Unix milliseconds.
 	lastSeen int64
-	// old are sessions that were there at first, too old to be reported, and when they were seen.
-	old map[string]int64
+	// earliest is when what is reported was updated at the earliest.
+	earliest time.Time
 	// began reports that what was there first has been printed, waiting that the user knows that there is no store.
 	began, waiting bool
 }
@@ -169,7 +167,7 @@ func (t *tailer) look(ctx context.Context) error {
 		if t.began {
 			// Its sessions are others, or the same with another past.
 			state, t.follower = "opened", document.Follower{IdleTimeout: t.follower.IdleTimeout}
-			t.from, t.id, t.lastSeen, t.old = nil, "", 0, nil
+			t.from, t.id, t.lastSeen = nil, "", 0
 		}
 	case store.Unchanged:
 		if r != nil {
@@ -223,16 +221,14 @@ func (t *tailer) candidates(ctx context.Context, r store.Reader) (ids []string, 
 		return []string{t.id}, err
 	}
 	now := t.now()
-	reported := now.Add(-recent)
-	if !t.since.IsZero() {
-		reported = t.since
+	if t.earliest.IsZero() {
+		if t.earliest = t.since; t.since.IsZero() {
+			t.earliest = now.Add(-recent)
+		}
 	}
-	after := now.Add(-lag)
-	if t.lastSeen != 0 {
-		after = time.UnixMilli(min(t.lastSeen, now.UnixMilli())).Add(-lag)
-	}
-	if !t.began && reported.Before(after) {
-		after = reported
+	after := t.earliest
+	if seen := time.UnixMilli(min(t.lastSeen, now.UnixMilli())).Add(-recent); seen.After(after) {
+		after = seen
 	}
 	sessions, err := document.Reader{Reader: r}.Select(ctx, store.UpdatedSince(after), "")
 	if err != nil {
@@ -240,19 +236,10 @@ func (t *tailer) candidates(ctx context.Context, r store.Reader) (ids []string, 
 	}
 	slices.Reverse(sessions)
 	there := make(map[string]bool, len(sessions))
-	old := make(map[string]int64)
 	for i := range sessions {
-		s := &sessions[i]
-		there[s.ID] = true
-		t.lastSeen = max(t.lastSeen, s.UpdatedAt)
-		seen, isOld := t.old[s.ID]
-		if isOld && seen == s.UpdatedAt || !t.began && s.UpdatedAt < reported.UnixMilli() {
-			old[s.ID] = s.UpdatedAt
-			continue
-		}
-		ids = append(ids, s.ID)
+		there[sessions[i].ID], ids = true, append(ids, sessions[i].ID)
+		t.lastSeen = max(t.lastSeen, sessions[i].UpdatedAt)
 	}
-	t.old = old
 	for _, id := range t.follower.Prune(there) {
 		delete(t.from, id)
 	}
