@@ -254,7 +254,7 @@ func newDatasetList() *cobra.Command {
 						rows = append(rows, []string{document.OneLine(c.Case), document.OneLine(c.Input),
 							document.OneLine(c.Expected)})
 					}
-					return render.Table(cmd.OutOrStdout(), 3, rows, terminal(cmd))
+					return printTable(cmd, rows)
 				}
 				rows := [][]string{{"DATA SET", "CASES", "EXPECTED"}}
 				for _, s := range all {
@@ -266,7 +266,7 @@ func newDatasetList() *cobra.Command {
 					}
 					rows = append(rows, []string{document.OneLine(s.Name), fmt.Sprint(len(s.Cases)), fmt.Sprint(known)})
 				}
-				return render.Table(cmd.OutOrStdout(), 1, rows, terminal(cmd))
+				return printTable(cmd, rows)
 			})
 		})
 }

@@ -267,6 +267,7 @@ func (h *hooking) status(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	rows := [][]string{{"CLIENT", "STATE", "FILE"}}
 	for _, c := range clients {
 		path, err := c.Hook.path()
 		if err != nil {
@@ -276,9 +277,9 @@ func (h *hooking) status(cmd *cobra.Command, args []string) error {
 		if text, _ := os.ReadFile(path); isReport(string(text), c.Commands[0]) {
 			state = "installed"
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%-12s  %-13s  %s\n", c.Commands[0], state, document.Sanitize(path))
+		rows = append(rows, []string{c.Commands[0], state, document.Line(path)})
 	}
-	return nil
+	return printTable(cmd, rows)
 }
 
 // reportHook is what a hook calls: it imports what the client keeps of the session that it names, or all of the

@@ -237,6 +237,11 @@ func note(cmd *cobra.Command, format string, args ...any) error {
 	return err
 }
 
+// printTable prints rows of cells, the first of them the heads of the columns, aligned to the left.
+func printTable(cmd *cobra.Command, rows [][]string) error {
+	return render.Table(cmd.OutOrStdout(), len(rows[0]), rows, terminal(cmd))
+}
+
 //go:embed words.tmpl
 var wordsFile string
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -159,12 +158,12 @@ func newPrices(version string) *cobra.Command {
 }
 
 func printLists(cmd *cobra.Command, lists []price.List) error {
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	rows := [][]string{{"LIST", "CHECKED", "PRICES", "FILE"}}
 	for _, l := range lists {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Name, l.CheckedAt.Local().Format(time.DateOnly),
-			document.Count(int64(l.Models))+" prices", document.Sanitize(l.Path))
+		rows = append(rows, []string{l.Name, l.CheckedAt.Local().Format(time.DateOnly), document.Count(int64(l.Models)),
+			document.Line(l.Path)})
 	}
-	return w.Flush()
+	return printTable(cmd, rows)
 }
 
 func newPricesUpdate(version string) *cobra.Command {
@@ -229,14 +228,13 @@ func newPricesList() *cobra.Command {
 		case len(models) == 0:
 			return note(cmd, "no model with a price has that name\n")
 		}
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 		number := func(usd float64) string { return strconv.FormatFloat(usd, 'f', -1, 64) }
-		fmt.Fprintln(w, "MODEL\tINPUT\tOUTPUT\tREASON\tC.READ\tC.WRITE")
+		rows := [][]string{{"MODEL", "INPUT", "OUTPUT", "REASON", "C.READ", "C.WRITE"}}
 		for _, m := range models {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", document.Line(nameOf(m)), number(m.Input), number(m.Output),
-				number(m.Reasoning), number(m.CacheRead), number(m.CacheWrite))
+			rows = append(rows, []string{document.Line(nameOf(m)), number(m.Input), number(m.Output), number(m.Reasoning),
+				number(m.CacheRead), number(m.CacheWrite)})
 		}
-		return w.Flush()
+		return printTable(cmd, rows)
 	})
 }
 

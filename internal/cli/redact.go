@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +40,7 @@ func newRedact() *cobra.Command {
 }
 
 func printCandidates(cmd *cobra.Command, r *redact.Redactor, text string) error {
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	rows := [][]string{{"AT", "VERDICT", "SCORE", "LABEL", "KIND", "WHY"}}
 	for _, x := range r.Explain(text) {
 		verdict, before := "-", text[:x.Start]
 		if x.Secret {
@@ -56,9 +55,9 @@ func printCandidates(cmd *cobra.Command, r *redact.Redactor, text string) error 
 		}
 		// A label is a name of the text, where other secrets may be.
 		label := r.Text(document.Line(x.Label))
-		fmt.Fprintf(w, "%d:%d\t%s\t%+d\t%s\t%s\t%s\n", strings.Count(before, "\n")+1,
-			x.Start-strings.LastIndexByte(before, '\n'), verdict, x.Score, cmp.Or(label, "-"), cmp.Or(x.Kind, "-"),
-			strings.Join(reasons, ", "))
+		at := fmt.Sprintf("%d:%d", strings.Count(before, "\n")+1, x.Start-strings.LastIndexByte(before, '\n'))
+		rows = append(rows, []string{at, verdict, fmt.Sprintf("%+d", x.Score), cmp.Or(label, "-"), cmp.Or(x.Kind, "-"),
+			strings.Join(reasons, ", ")})
 	}
-	return w.Flush()
+	return printTable(cmd, rows)
 }
