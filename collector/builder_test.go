@@ -77,36 +77,6 @@ func TestManifestEqualsComponents(t *testing.T) {
 	if d := diff.Diff(imported, listed); d != "" {
 		t.Errorf("builder.yaml does not list what components.go imports (-components.go +builder.yaml):\n%s", d)
 	}
-
-	f, err := Components()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []struct {
-		name    string
-		listed  []module
-		modules map[component.Type]string
-	}{
-		{"receivers", m.Receivers, f.ReceiverModules},
-		{"processors", m.Processors, f.ProcessorModules},
-		{"exporters", m.Exporters, f.ExporterModules},
-		{"connectors", m.Connectors, f.ConnectorModules},
-		{"extensions", m.Extensions, f.ExtensionModules},
-	} {
-		var want, got []string
-		for _, c := range kind.listed {
-			want = append(want, c.path())
-		}
-		for _, module := range kind.modules {
-			path, _, _ := strings.Cut(module, " ")
-			got = append(got, path)
-		}
-		slices.Sort(want)
-		slices.Sort(got)
-		if d := diff.Diff(want, got); d != "" {
-			t.Errorf("%s (-builder.yaml +Components):\n%s", kind.name, d)
-		}
-	}
 }
 
 func TestManifestVersions(t *testing.T) {

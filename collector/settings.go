@@ -64,11 +64,6 @@ func Settings(version string, uris []string) otelcol.CollectorSettings {
 			URIs: uris, ProviderFactories: providers(), DefaultScheme: "env",
 			ConverterFactories: []confmap.ConverterFactory{hostCheckConverter()},
 		}},
-		ProviderModules: map[string]string{
-			"env":  withVersion(core + "confmap/provider/envprovider"),
-			"file": withVersion(core + "confmap/provider/fileprovider"),
-			"yaml": withVersion(core + "confmap/provider/yamlprovider"),
-		},
 	}
 }
 

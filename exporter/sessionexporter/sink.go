@@ -117,12 +117,7 @@ func (s *sink) retain(ctx context.Context) {
 func (s *sink) retained(deleted []session.Session, err error) {
 	if n := len(deleted); n > 0 {
 		s.telemetry.count(context.Background(), "retention_deleted", int64(n))
-		from, to := deleted[0].UpdatedAt, deleted[0].UpdatedAt
-		for i := range deleted {
-			from, to = min(from, deleted[i].UpdatedAt), max(to, deleted[i].UpdatedAt)
-		}
-		s.logger.Info("deleted sessions that the configured retention does not keep", zap.Int("sessions", n),
-			zap.Time("updated_from", time.UnixMilli(from)), zap.Time("updated_to", time.UnixMilli(to)))
+		s.logger.Info("deleted sessions that the configured retention does not keep", zap.Int("sessions", n))
 	}
 	if err != nil {
 		s.telemetry.count(context.Background(), "retention_failures", 1)

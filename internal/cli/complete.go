@@ -145,10 +145,7 @@ func completeSessions(cmd *cobra.Command, args []string, typed string) ([]string
 		if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && typed != "" && strings.HasPrefix(bare, typed) {
 			name = bare
 		}
-		// What means a session does not mean its sub-agents.
-		child := typed != "" && s.ParentID != nil && strings.HasPrefix(name, *s.ParentID) &&
-			strings.HasPrefix(*s.ParentID, typed)
-		if !child && strings.HasPrefix(name, typed) {
+		if strings.HasPrefix(name, typed) {
 			names = append(names, cobra.CompletionWithDesc(document.Sanitize(name), document.Flat(s.Title)))
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -347,9 +348,9 @@ func (e *exporter) writeBundle() error {
 				seen[path] = true
 				name, ok := packed[sum]
 				if !ok {
-					content, err := sideFile(c, s.Transcript.Session.WorkspaceRoot)
+					content, err := sideFile(c, session.Deref(s.Transcript.Session.WorkspaceRoot))
 					if err != nil {
-						missing = append(missing, fmt.Sprintf("%s: %s: %v", s.Transcript.Session.ID, path, err))
+						missing = append(missing, fmt.Sprintf("%s: %v", s.Transcript.Session.ID, err))
 						continue
 					}
 					name = "files/" + sum[:16] + "-" + codec.FileName(
@@ -397,34 +398,27 @@ var plainExt = regexp.MustCompile(`\.[a-zA-Z0-9]{1,9}$`)
 
 // sideFile returns the file of an output, which is looked for below the workspace where its path says no more, if it is
 // the one that was meant.
-func sideFile(c *document.ToolCall, root *string) ([]byte, error) {
-	if sum, err := hex.DecodeString(c.OutputSHA256); err != nil || len(sum) != sha256.Size {
-		return nil, errors.New("the session has no SHA-256 of it")
-	}
+func sideFile(c *document.ToolCall, root string) ([]byte, error) {
 	path := c.OutputPath
-	if root != nil && *root != "" && !filepath.IsAbs(path) {
-		path = filepath.Join(*root, path)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(root, path)
 	}
-	info, err := os.Stat(path)
-	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
-		err = pathErr.Err
+	if len(c.OutputSHA256) != hex.EncodedLen(sha256.Size) {
+		return nil, fmt.Errorf("%s: the session has no SHA-256 of it", path)
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a file")
-	case info.Size() > maxSideFile:
-		return nil, errors.New("it is larger than 256 MiB")
-	case c.OutputSize > 0 && info.Size() != c.OutputSize:
-		return nil, errors.New("its size differs from the one in the session")
-	}
-	content, err := os.ReadFile(path)
+	f, err := codec.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != strings.ToLower(c.OutputSHA256) {
-		return nil, errors.New("its SHA-256 differs from the one in the session")
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxSideFile+1))
+	switch sum := sha256.Sum256(content); {
+	case err != nil:
+		return nil, err
+	case len(content) > maxSideFile:
+		return nil, fmt.Errorf("%s: it is larger than 256 MiB", path)
+	case hex.EncodeToString(sum[:]) != strings.ToLower(c.OutputSHA256):
+		return nil, fmt.Errorf("%s: its SHA-256 differs from the one in the session", path)
 	}
 	return content, nil
 }

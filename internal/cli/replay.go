@@ -294,14 +294,9 @@ func (p *replayer) refused(err error, c *replay.Client) error {
 		return fmt.Errorf("%w; --timeout waits longer than %s", err, p.Timeout)
 	case !isStatus || status.Code != http.StatusUnauthorized && status.Code != http.StatusForbidden:
 		return err
-	case c.Key == "" && c.Format.KeyEnv != "" && p.KeyEnv == "":
-		return fmt.Errorf("%w; no key was sent: set %s, or name the variable that has it with --key-env", err,
-			c.Format.KeyEnv)
-	case c.Key == "":
-		return fmt.Errorf("%w; no key was sent: name the variable that has it with --key-env", err)
 	}
-	return fmt.Errorf("%w; the key is that of %s: --key-env names another variable", err,
-		cmp.Or(p.KeyEnv, c.Format.KeyEnv))
+	return fmt.Errorf("%w; put a key that the server accepts into the environment variable %s, or name another with --key-env",
+		err, cmp.Or(p.KeyEnv, c.Format.KeyEnv, "of its own"))
 }
 
 func replayTitle(of string, b *replay.Bundle) string {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -250,13 +249,7 @@ func (o *runOptions) start(cmd *cobra.Command, args, env []string, began func(pi
 
 // notRun reports that a command cannot be started, with the exit code that shells have for that.
 func notRun(cmd *cobra.Command, name string, err error) error {
-	reason := err
-	if failed, ok := errors.AsType[*exec.Error](err); ok {
-		reason = failed.Err // the name is in the message already
-	} else if failed, ok := errors.AsType[*fs.PathError](err); ok {
-		reason = failed.Err
-	}
-	_ = note(cmd, "agenttrace: %s\n", document.Line(fmt.Sprintf("run %s: %v", name, reason)))
+	_ = note(cmd, "agenttrace: %s\n", document.Line(fmt.Sprintf("run %s: %v", name, err)))
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		return exited{exitCommandNotFound}
 	}

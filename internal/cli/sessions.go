@@ -277,21 +277,12 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 			return usagef("%s deletes for good, and there is nobody to ask; add --yes", cmd.Name())
 		}
 		for i := range sessions {
-			if i == 20 && len(sessions) > 21 {
-				_ = note(cmd, "  and %d more\n", len(sessions)-i)
-				break
-			}
-			title, _, _ := strings.Cut(strings.TrimSpace(document.Sanitize(sessions[i].Title)), "\n")
-			_ = note(cmd, "  %s  %s\n", document.Sanitize(sessions[i].ID), title)
+			_ = note(cmd, "  %s  %s\n", document.Sanitize(sessions[i].ID), document.OneLine(sessions[i].Title))
 		}
 		_ = note(cmd, "delete %s for good? [y/N] ", counted(len(sessions), "session"))
 		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-			_ = note(cmd, "nothing was deleted\n")
-			if asJSON {
-				return report()
-			}
-			return nil
+			return report()
 		}
 	}
 	err := withWriter(cmd, func(ctx context.Context, s store.Service) error {
