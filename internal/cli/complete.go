@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"math"
 	"slices"
 	"strconv"
@@ -51,66 +52,64 @@ func tagsOf(s *document.Item) (tags []string) {
 	return tags
 }
 
+// completing calls fn with the store, from which nothing is offered if it cannot be read.
+func completing(cmd *cobra.Command, fn func(ctx context.Context, r document.Reader) ([]string, error)) []string {
+	r, err := openStore(cmd)
+	if err != nil {
+		return nil
+	}
+	defer r.Close()
+	values, _ := fn(cmd.Context(), document.Reader{Reader: r})
+	return values
+}
+
 // completeValues offers what sessions have, each once and sorted.
 func completeValues(of func(*document.Item) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		r, err := openStore(cmd)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer r.Close()
-		q := everySession
-		q.Limit = completed
-		reader := document.Reader{Reader: r}
-		rows, err := reader.Select(cmd.Context(), q, "")
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		items, _, _ := reader.Briefly(cmd.Context(), rows)
-		var values []string
-		for i := range items {
-			for _, v := range of(&items[i]) {
-				if v != "" && v == document.OneLine(v) && strings.HasPrefix(v, typed) {
-					values = append(values, v)
+		values := completing(cmd, func(ctx context.Context, r document.Reader) (values []string, err error) {
+			q := everySession
+			q.Limit = completed
+			rows, err := r.Select(ctx, q, "")
+			if err != nil {
+				return nil, err
+			}
+			items, _, err := r.Briefly(ctx, rows)
+			for i := range items {
+				for _, v := range of(&items[i]) {
+					if v != "" && v == document.OneLine(v) && strings.HasPrefix(v, typed) {
+						values = append(values, v)
+					}
 				}
 			}
-		}
+			return values, err
+		})
 		slices.Sort(values)
 		return slices.Compact(values), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // completeTurns offers the numbers of the turns of the session that is named, with what the user asked.
-func completeTurns(cmd *cobra.Command, args []string, typed string) (turns []string, _ cobra.ShellCompDirective) {
-	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
-	r, err := openStore(cmd)
-	if err != nil || len(args) == 0 {
-		return nil, directive
-	}
-	defer r.Close()
-	id, err := r.Resolve(cmd.Context(), args[0])
-	if err != nil {
-		return nil, directive
-	}
-	o, err := document.Reader{Reader: r}.LoadOutline(cmd.Context(), id)
-	if err != nil {
-		return nil, directive
-	}
-	var numbers []int
-	for _, t := range o.Turns {
-		if strings.HasPrefix(strconv.Itoa(t.Number), typed) {
-			numbers = append(numbers, t.Number)
+func completeTurns(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	turns := completing(cmd, func(ctx context.Context, r document.Reader) (turns []string, err error) {
+		if len(args) == 0 {
+			return nil, nil
 		}
-	}
-	if o.LoadQuestions(cmd.Context(), numbers) != nil {
-		return nil, directive
-	}
-	doc := o.Document()
-	for _, n := range numbers {
-		question := document.OneLine(doc.Turn(n).UserText())
-		turns = append(turns, cobra.CompletionWithDesc(strconv.Itoa(n), question))
-	}
-	return turns, directive
+		id, err := r.Resolve(ctx, args[0])
+		if err != nil {
+			return nil, err
+		}
+		doc, err := r.LoadAll(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range doc.Turns {
+			if number := strconv.Itoa(t.Number); strings.HasPrefix(number, typed) {
+				turns = append(turns, cobra.CompletionWithDesc(number, document.OneLine(t.UserText())))
+			}
+		}
+		return turns, nil
+	})
+	return turns, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
 // completeSessions offers the newest sessions' ids to the shell, of all sessions once something is typed.
@@ -122,33 +121,30 @@ func completeSessions(cmd *cobra.Command, args []string, typed string) ([]string
 	case len(args) >= max(takes[cmd.Name()], 1):
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	r, err := openStore(cmd)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer r.Close()
-	var names []string
-	if strings.HasPrefix("last", typed) {
-		names = append(names, cobra.CompletionWithDesc("last", "the newest session"))
-	}
-	q := everySession
-	q.Limit = completed
-	if typed != "" {
-		q.Limit = -1
-	}
-	for s, err := range r.Sessions(cmd.Context(), q) {
-		if err != nil {
-			break
+	names := completing(cmd, func(ctx context.Context, r document.Reader) (names []string, err error) {
+		if strings.HasPrefix("last", typed) {
+			names = append(names, cobra.CompletionWithDesc("last", "the newest session"))
 		}
-		// What ls prints for an id has not the prefix that every session has.
-		name := s.ID
-		if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && typed != "" && strings.HasPrefix(bare, typed) {
-			name = bare
+		q := everySession
+		q.Limit = completed
+		if typed != "" {
+			q.Limit = -1
 		}
-		if strings.HasPrefix(name, typed) {
-			names = append(names, cobra.CompletionWithDesc(document.Sanitize(name), document.Flat(s.Title)))
+		for s, err := range r.Sessions(ctx, q) {
+			if err != nil {
+				return names, err
+			}
+			// What ls prints for an id has not the prefix that every session has.
+			name := s.ID
+			if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && typed != "" && strings.HasPrefix(bare, typed) {
+				name = bare
+			}
+			if strings.HasPrefix(name, typed) {
+				names = append(names, cobra.CompletionWithDesc(document.Sanitize(name), document.Flat(s.Title)))
+			}
 		}
-	}
+		return names, nil
+	})
 	if cmd.Name() == "check" { // it takes files too
 		return names, cobra.ShellCompDirectiveDefault
 	}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -138,19 +137,22 @@ func (h *hook) with(text []byte, client string, words []string, install bool) ([
 		if list.Exists() && list.Type != gjson.Null && !list.IsArray() {
 			return nil, fmt.Errorf("%s is not a list; mend it first", event)
 		}
-		all := list.Array()
-		for i := len(all) - 1; i >= 0 && err == nil; i-- {
-			if isReport(all[i].Raw, client) {
+		var kept []string
+		for _, element := range list.Array() {
+			if isReport(element.Raw, client) {
 				found = true
-				text, err = sjson.DeleteBytes(text, event+"."+strconv.Itoa(i))
-				all = append(all[:i:i], all[i+1:]...)
+			} else {
+				kept = append(kept, element.Raw)
 			}
 		}
-		switch {
-		case err != nil:
-		case install:
-			text, err = sjson.SetRawBytes(text, event+".-1", []byte(strings.ReplaceAll(h.Value, "COMMAND", string(call))))
-		case len(all) == 0 && gjson.GetBytes(text, event).Exists():
+		if install {
+			kept = append(kept, strings.ReplaceAll(h.Value, "COMMAND", string(call)))
+		}
+		if err != nil {
+			return nil, err
+		} else if len(kept) > 0 {
+			text, err = sjson.SetRawBytes(text, event, []byte("["+strings.Join(kept, ",")+"]"))
+		} else {
 			text, err = sjson.DeleteBytes(text, event)
 		}
 	}
