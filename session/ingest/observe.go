@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -154,8 +155,23 @@ func (b *builder) takeFacts(d *dialect.Dialect, all []fact.Fact, resource pcommo
 		o := observation(f, d)
 		o.Received = b.received
 		b.batch.Observations = append(b.batch.Observations, o)
+		if f.Kind == fact.ModelCall && f.ParentID != "" && f.Source == f.SpanID && assemble.PilesUp(f) {
+			b.batch.Observations = append(b.batch.Observations, reachBack(f, b.received))
+		}
 	}
 	return true
+}
+
+// repeatLife is for how long a client is expected to repeat the prompt of a turn that failed.
+const repeatLife = time.Hour
+
+// reachBack is an observation without data that lasts from some time before a call until that begins. What it reaches
+// across is assembled together with the call: of the turns before, one may have failed and left the prompt that the
+// call repeats.
+func reachBack(call *fact.Fact, received int64) store.Observation {
+	return store.Observation{TraceID: call.TraceID, ParentSpanID: call.SpanID, Source: call.Source + "#before",
+		Dialect: call.Dialect, Start: call.Start - int64(repeatLife), End: call.Start, Received: received,
+		Own: spans.TraceSession(call.TraceID)}
 }
 
 // observation is a fact as the store keeps it.
@@ -310,7 +326,9 @@ func factsOf(observations []store.Observation) []fact.Fact {
 			facts[i] = fact.Fact{
 				Kind: fact.Step, Dialect: o.Dialect, TraceID: o.TraceID, SpanID: o.SpanID, ParentID: o.ParentSpanID,
 				Source: o.Source, Start: o.Start, End: o.End, Session: o.Session, SessionRank: o.Rank,
-				Problems: []string{fmt.Sprintf("observation %s cannot be read: %v", o.Source, err)},
+			}
+			if len(o.Data) > 0 { // otherwise it only reaches
+				facts[i].Problems = []string{fmt.Sprintf("observation %s cannot be read: %v", o.Source, err)}
 			}
 		}
 		facts[i].TraceRank, facts[i].Received = o.TraceRank, o.Received

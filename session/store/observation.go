@@ -54,7 +54,8 @@ type Observation struct {
 	Calls []string `column:"calls_json"`
 	Call  string   `column:"orphan_call,omitempty"`
 
-	// Data is what Assemble reads. The store looks at its first byte only: see [DataVersion].
+	// Data is what Assemble reads. The store looks at its first byte only: see [DataVersion]. An observation without
+	// data reports nothing, and has what it reaches across assembled together.
 	Data []byte `column:"data"`
 
 	// Attribution is what the observation was last understood as.

@@ -149,7 +149,9 @@ func (o *observer) reportsOf(links []SpanRef) {
 func (o *observer) put(n *Observation) (changed bool, refused error) {
 	id := keyOf(n)
 	old := find(o.rows, &o.rows.observations, id)
-	o.pending[id] = old == nil || old.Attribution.SessionID == ""
+	if len(n.Data) > 0 {
+		o.pending[id] = old == nil || old.Attribution.SessionID == ""
+	}
 	switch {
 	case old == nil:
 		o.fresh[id] = true

@@ -589,9 +589,9 @@ func askedBy(f *fact.Fact) []fact.Part {
 	return fact.PartsOf(f.Input[start:end])
 }
 
-// pilesUp reports whether more than one message of the user is asked in a row: the first may be those of turns
+// PilesUp reports whether more than one message of the user is asked in a row: the first may be those of turns
 // before, and how many of them is known only from the requests that came before. See [assembly.bound].
-func pilesUp(f *fact.Fact) bool {
+func PilesUp(f *fact.Fact) bool {
 	start, end := fact.UserRun(f.Input)
 	return end-start > 1
 }
@@ -607,11 +607,11 @@ func Opens(f *fact.Fact, prompts bool) bool {
 	case fact.Prompt:
 		return true
 	case fact.Turn:
-		return !goesOn(f) && !pilesUp(f) // else it may be a part of the turn before
+		return !goesOn(f) && !PilesUp(f) // else it may be a part of the turn before
 	case fact.ModelCall:
 		// A record is part of a call: it may not have the last of the input.
 		return !prompts && !f.RequiresTurn && f.ParentID == "" && !strings.HasPrefix(f.Source, fact.RecordPrefix) &&
-			len(f.Input) > 0 && !goesOn(f) && !pilesUp(f)
+			len(f.Input) > 0 && !goesOn(f) && !PilesUp(f)
 	}
 	return false
 }

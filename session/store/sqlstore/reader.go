@@ -364,7 +364,7 @@ func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
 
 // Pending implements [store.Reader].
 func (r *Reader) Pending(ctx context.Context) (int64, error) {
-	return r.observations(ctx, `session_id IS NULL`)
+	return r.observations(ctx, `session_id IS NULL AND length(data) > 0`)
 }
 
 // observations counts those that match a condition.
