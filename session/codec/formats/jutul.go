@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -151,32 +152,27 @@ func jutulEncode(s *codec.Session) []jutulEvent {
 	row := &t.Session
 	own := rows.Read(row.MetadataJSON).Object("jutul")
 	e := &jutulEncoder{s: s, foreign: own == nil, calls: make(map[string]int)}
-	start := rows.Of("session_id", row.ID, "simulator", nil)
+	named := false
+	for o := range rows.Objects(own.Get("session_events")) {
+		kind, payload := o.Text("kind"), o.Object("payload")
+		if at, ok := rows.Milli(o.Get("at")); ok && jutulIsLifecycle(kind) && payload != nil {
+			named = named || payload.Text("session_id") == row.ID
+			e.later(at, kind, payload)
+		}
+	}
+	if !named {
+		e.emit(row.CreatedAt, jutulKindStart, rows.Of("session_id", row.ID, "simulator", nil))
+	}
 	if e.foreign {
-		e.emit(row.CreatedAt, jutulKindStart, start)
 		if row.Title != session.Untitled {
 			e.emit(row.CreatedAt, jutulKindTitle, rows.Of("session_id", row.ID, "title", row.Title))
 		}
 		e.decisions()
 	}
-	for o := range rows.Objects(own.Get("session_events")) {
-		kind, payload := o.Text("kind"), o.Object("payload")
-		if at, ok := rows.Milli(o.Get("at")); ok && jutulIsLifecycle(kind) && payload != nil {
-			e.later(at, kind, payload)
-		}
-	}
 	for i := range t.Messages {
 		e.message(t, i)
 	}
-	e.flush(1<<63-1, true)
-	if all := e.events; !e.foreign && jutulSessionID(all) != row.ID {
-		e.events = nil
-		e.emit(row.CreatedAt, jutulKindStart, start)
-		e.events = append(e.events, all...)
-	}
-	for i := range e.events {
-		e.events[i].id = int64(i + 1)
-	}
+	e.flush(math.MaxInt64)
 	return e.events
 }
 
@@ -198,18 +194,16 @@ type jutulWaiting struct {
 	payload rows.Object
 }
 
+// emit adds an event. Readers take events in order, so none is earlier than the one before.
 func (e *jutulEncoder) emit(at int64, kind string, payload rows.Object) {
-	if e.foreign {
-		at = max(at, e.last) // as a trace is written: readers take events in order
-	}
-	e.last = at
-	e.events = append(e.events, jutulEvent{timestamp: jutulFormatTime(at), kind: kind,
+	e.last = max(at, e.last)
+	e.events = append(e.events, jutulEvent{id: int64(len(e.events) + 1), timestamp: jutulFormatTime(e.last), kind: kind,
 		payload: string(rows.Python{ASCII: true}.Append(nil, payload.JSON()))})
 }
 
 // row emits an event that stands for a row.
 func (e *jutulEncoder) row(at int64, kind string, payload rows.Object) {
-	e.flush(at, false)
+	e.flush(at)
 	e.emit(at, kind, payload)
 }
 
@@ -219,14 +213,10 @@ func (e *jutulEncoder) later(at int64, kind string, payload rows.Object) {
 	slices.SortStableFunc(e.waiting, func(a, b jutulWaiting) int { return cmp.Compare(a.at, b.at) })
 }
 
-// flush emits what waited for a time up to at; the session's end only when everything else of that time is there.
-func (e *jutulEncoder) flush(at int64, all bool) {
-	for len(e.waiting) > 0 {
-		w := e.waiting[0]
-		if w.at > at || !all && w.kind == jutulKindEnd && w.at == at {
-			return
-		}
-		e.emit(w.at, w.kind, w.payload)
+// flush emits what waited for a time up to at.
+func (e *jutulEncoder) flush(at int64) {
+	for len(e.waiting) > 0 && e.waiting[0].at <= at {
+		e.emit(e.waiting[0].at, e.waiting[0].kind, e.waiting[0].payload)
 		e.waiting = e.waiting[1:]
 	}
 }
@@ -277,7 +267,7 @@ func (e *jutulEncoder) message(t *session.Transcript, i int) {
 	}
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 	u := meta.Tokens(m.Message.Role, m.IsMarker()).Used
-	if !e.foreign || counted || u == nil || t.Session.Copied(m.Message.CreatedAt) {
+	if counted || u == nil || t.Session.Copied(m.Message.CreatedAt) {
 		return
 	}
 	input, output := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning // as LangChain counts
@@ -293,32 +283,27 @@ func (e *jutulEncoder) part(t *session.Transcript, i int, p *session.Part) {
 	}
 	data := rows.Data(p)
 	kind, payload := jutulPartEvent(t, i, p, data)
-	id := payload.Text("id")
 	// Readers of jutul read the payloads of their own kinds as if these could have nothing else, and index arguments.
-	switch {
-	case !e.foreign:
-	case strings.HasPrefix(p.Type, "data-") && kind != jutulKindCompaction && slices.Contains(jutulOwnKinds, kind):
+	if own := slices.Contains(jutulOwnKinds, kind); own && e.foreign && strings.HasPrefix(p.Type, "data-") &&
+		kind != jutulKindCompaction {
 		kind = p.Type
-	case kind == jutulKindCall:
-		if payload.Object("args") == nil {
-			payload.Set("args", append(rows.Object{}, rows.NonEmpty("input", payload.Only("args").Get("args"))...))
+	}
+	c := rows.CallOf(p, data, make(map[string]bool))
+	called := c != nil && c.Name != ""
+	if called {
+		if e.calls[c.ID]++; e.calls[c.ID] > 1 {
+			c.ID = fmt.Sprintf("%s#%d", c.ID, e.calls[c.ID])
 		}
-		if e.calls[id]++; e.calls[id] > 1 {
-			payload.Set("id", fmt.Sprintf("%s#%d", id, e.calls[id]))
-		}
+		kind, payload = jutulKindCall, rows.Of("id", c.ID, "name", c.Name, "args", c.Arguments())
 	}
 	e.row(p.CreatedAt, kind, payload)
-	if kind != jutulKindCall {
-		return
-	}
-	meta := data.Object("callProviderMetadata").Object("jutul")
-	for _, v := range rows.Elements(meta.Get("repeated_at")) {
-		if at, ok := rows.Milli(v); ok {
-			e.later(at, jutulKindCall, payload)
+	if called && c.Result != nil {
+		status := "success"
+		if c.Failed {
+			status = "error"
 		}
-	}
-	if result := jutulResultPayload(p, payload, data, meta.Object("result")); result != nil {
-		e.later(p.UpdatedAt, jutulKindResult, result)
+		e.later(p.UpdatedAt, jutulKindResult,
+			rows.Of("tool_call_id", c.ID, "name", c.Name, "content", *c.Result, "status", status))
 	}
 }
 
@@ -340,14 +325,7 @@ func jutulPartEvent(t *session.Transcript, i int, p *session.Part, data rows.Obj
 		} else if t.Messages[i].Message.Role == session.RoleUser {
 			kind = jutulKindUser
 		}
-		payload = rows.Of("content", data.Text("text"))
-		payload.Add(data.Object("providerMetadata").Object("jutul").Without("content"))
-		return kind, payload
-	case p.ToolCallID != nil && session.IsToolType(p.Type) && rows.ToolName(data) != "":
-		payload = rows.Of("id", *p.ToolCallID, "name", rows.ToolName(data), "args", rows.Object{})
-		payload.Add(rows.NonEmpty("args", rows.Input(p, data)))
-		payload.Add(data.Object("callProviderMetadata").Object("jutul").Object("call"))
-		return jutulKindCall, payload
+		return kind, rows.Of("content", data.Text("text"))
 	case p.Type == session.TypeCompaction && inner.Object("jutul") != nil:
 		return jutulKindCompaction, inner.Object("jutul")
 	case p.Type == session.TypeCompaction:
@@ -379,24 +357,4 @@ func jutulCompactionPayload(t *session.Transcript, i int, p *session.Part) rows.
 	o := rows.Of("summarized", before-kept, "kept", kept, "offloaded", false, "manual", !c.Auto,
 		"messages_before", before, "messages_after", kept+1)
 	return append(o, rows.NonEmpty("summary", c.Summary)...)
-}
-
-// jutulResultPayload returns the result of a call, nil when it has none. rest is what the trace had besides.
-func jutulResultPayload(p *session.Part, call, data, rest rows.Object) rows.Object {
-	c := rows.CallOf(p, data, make(map[string]bool))
-	if c == nil || c.Result == nil {
-		return nil
-	}
-	status, content := "success", *c.Result
-	if c.Failed {
-		status = "error"
-	}
-	if data.Text("state") == session.StateOutputDenied {
-		if content = "Permission denied"; data.Object("approval").Text("reason") != "" {
-			content += ": " + data.Object("approval").Text("reason")
-		}
-	}
-	o := rows.Of("tool_call_id", call.Text("id"), "name", call.Get("name"), "content", content, "status", status)
-	o.Add(rest.Without("tool_call_id", "content"))
-	return o
 }

@@ -18,7 +18,7 @@ import (
 // jutulDecode builds the session of the events. Payloads are dropped as they become parts, for a trace may be large.
 func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
 	d := &jutulDecoder{Reporter: rows.Reporter{Report: report}, b: rows.New(jutulSessionID(events), jutulAgentName),
-		calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest)}
+		calls: make(map[string]*rows.Part), requests: make(map[string]*jutulRequest)}
 	for i := range events {
 		d.event(d.parse(&events[i]))
 	}
@@ -51,8 +51,8 @@ type jutulDecoder struct {
 	last int64 // the time of the event before
 
 	users     int64                 // messages
-	calls     map[string]*jutulCall // those without a result, by id
-	placed    []*jutulCall          // all
+	calls     map[string]*rows.Part // those without a result, by id
+	placed    []*rows.Part          // all
 	requests  map[string]*jutulRequest
 	asked     []*jutulRequest
 	simulator json.RawMessage
@@ -66,14 +66,6 @@ type jutulParsedEvent struct {
 	kind    string
 	payload rows.Object
 	value   json.RawMessage
-}
-
-// jutulCall is a tool call and what it came from.
-type jutulCall struct {
-	part     *rows.Part
-	id, name string
-	args     json.RawMessage
-	meta     rows.Object // callProviderMetadata.jutul
 }
 
 // jutulRequest is a question to the user, with the decisions that it asks for.
@@ -129,9 +121,9 @@ func (d *jutulDecoder) event(e *jutulParsedEvent) {
 		d.users++
 		d.b.Message(session.RoleUser, e.at).Part(d.textData(e, "text"), e.at)
 	case jutulKindAssistant:
-		d.part(d.textData(e, "text"), e.at)
+		d.answer(e.at).Part(d.textData(e, "text"), e.at)
 	case jutulKindReasoning:
-		d.part(d.textData(e, "reasoning"), e.at)
+		d.answer(e.at).Part(d.textData(e, "reasoning"), e.at)
 	case jutulKindUsage:
 		d.modelUsage(e)
 	case jutulKindCall:
@@ -152,17 +144,19 @@ func (d *jutulDecoder) event(e *jutulParsedEvent) {
 	}
 }
 
-// part adds a part to the turn's assistant message.
-func (d *jutulDecoder) part(data rows.Object, at int64) *rows.Part {
+// answer returns the turn's assistant message.
+func (d *jutulDecoder) answer(at int64) *rows.Answer {
 	a, begun := d.b.Answer(at)
 	if begun && d.users > 0 {
 		a.SetTrace("turn_index", d.users-1)
 	}
-	return a.Part(data, at)
+	return a
 }
 
 // verbatim keeps an event as a part of its kind.
-func (d *jutulDecoder) verbatim(e *jutulParsedEvent) *rows.Part { return d.part(e.data(), e.at) }
+func (d *jutulDecoder) verbatim(e *jutulParsedEvent) *rows.Part {
+	return d.answer(e.at).Part(e.data(), e.at)
+}
 
 // odd keeps an event that is not what its kind promises.
 func (d *jutulDecoder) odd(e *jutulParsedEvent, what string, args ...any) {
@@ -182,8 +176,7 @@ func (d *jutulDecoder) textData(e *jutulParsedEvent, typ string) rows.Object {
 		d.Problem("content is not text: kept as data")
 		return e.data()
 	}
-	meta := rows.NonEmpty("jutul", e.payload.Without("content"))
-	return append(rows.TextPart(typ, content), rows.NonEmpty("providerMetadata", meta)...)
+	return rows.TextPart(typ, content)
 }
 
 // modelUsage adds up what LangChain counts: input_tokens includes what was read from and written to the cache,
@@ -204,65 +197,45 @@ func (d *jutulDecoder) modelUsage(e *jutulParsedEvent) {
 		return
 	}
 	u.Input, u.Output = max(0, u.Input-u.CacheRead-u.CacheWrite), max(0, u.Output-u.Reasoning)
-	a, _ := d.b.Answer(e.at)
+	a := d.answer(e.at)
 	a.Usage, a.Calls, a.Basis = new(session.Deref(a.Usage).Add(u)), a.Calls+1, semconv.BasisInclusive
-}
-
-// set gives the part of a call its data.
-func (c *jutulCall) set(data rows.Object, at int64) {
-	data = data.Without("callProviderMetadata")
-	data.Add(rows.NonEmpty("callProviderMetadata", rows.NonEmpty("jutul", c.meta)))
-	c.part.Set(data)
-	c.part.Touch(at)
 }
 
 func (d *jutulDecoder) call(e *jutulParsedEvent) {
 	id, isText := rows.Text(e.payload.Get("id"))
-	c := &jutulCall{id: id, name: e.payload.Text("name"), args: e.payload.Get("args")}
-	c.meta.Add(rows.NonEmpty("call", e.payload.Without("id", "name", "args")))
+	name, args := e.payload.Text("name"), e.payload.Get("args")
 	switch open := d.calls[id]; {
-	case open != nil && c.name == open.name && string(c.args) == string(open.args) &&
-		string(c.meta.Get("call")) == string(open.meta.Get("call")):
-		// A call that waited for approval is written again when it goes on.
-		again := rows.Elements(open.meta.Get("repeated_at"))
-		open.meta.Set("repeated_at", append(again, rows.Raw(e.at)))
-		open.set(open.part.Data(), e.at)
+	case open != nil && jutulCalls(open, name, args):
+		open.Touch(e.at) // a call that waited for approval is written again when it goes on
 	case open != nil:
 		d.odd(e, "call %q is open and differs", id)
-	case !isText || c.name == "" || c.args == nil:
+	case !isText || name == "" || args == nil:
 		d.odd(e, "call lacks an id, a name or arguments")
 	default:
-		data := rows.ToolPart(c.name, id, session.StateInputAvailable)
-		if data.Set("input", c.args); string(c.args) == string(rows.Of("input", codec.WithheldText).JSON()) {
-			data.Set("input", codec.WithheldText)
+		if string(args) == string(rows.Of("input", codec.WithheldText).JSON()) {
+			args = rows.Raw(codec.WithheldText)
 		}
-		c.part = d.part(data, e.at)
-		c.set(data, e.at)
-		d.calls[id] = c
-		d.placed = append(d.placed, c)
+		d.calls[id] = d.answer(e.at).Call(id, name, args, e.at)
+		d.placed = append(d.placed, d.calls[id])
 	}
+}
+
+// jutulCalls reports whether a part is a call of a tool with arguments.
+func jutulCalls(p *rows.Part, name string, args json.RawMessage) bool {
+	return rows.ToolName(p.Data()) == name && string(p.Data().Get("input")) == string(args)
 }
 
 func (d *jutulDecoder) result(e *jutulParsedEvent) {
 	id, hasID := rows.Text(e.payload.Get("tool_call_id"))
-	c := d.calls[id]
+	p := d.calls[id]
 	content, isText := rows.Text(e.payload.Get("content"))
-	if c == nil || !hasID || !isText {
+	if p == nil || !hasID || !isText {
 		d.odd(e, "result of no open call, or not text")
 		return
 	}
 	delete(d.calls, id)
-	status := e.payload.Text("status")
-	rest := e.payload.Without("tool_call_id", "content")
-	if e.payload.Text("name") == c.name {
-		rest = rest.Without("name")
-	}
-	if status == "success" || status == "error" {
-		rest = rest.Without("status")
-	}
-	c.meta.Add(rows.NonEmpty("result", rest))
-	c.part.Result(rows.Raw(content), status == "error")
-	c.set(c.part.Data(), e.at)
+	p.Result(rows.Raw(content), e.payload.Text("status") == "error")
+	p.Touch(e.at)
 }
 
 func (d *jutulDecoder) request(e *jutulParsedEvent) {
@@ -317,13 +290,13 @@ func (d *jutulDecoder) finish() {
 	for _, r := range d.asked {
 		for i := range r.decisions {
 			o := &r.decisions[i]
-			c := d.asks(r, i)
-			if c == nil {
+			p := d.asks(r, i)
+			if p == nil {
 				continue
 			}
-			o.ToolCallID, o.PartID = c.id, c.part.Row.ID
+			o.ToolCallID, o.PartID = *p.Row.ToolCallID, p.Row.ID
 			if ours := strings.HasPrefix(r.id, spans.PrefixPermission); o.Outcome == "denied" && !ours {
-				c.reject(o) // a request of ours has a result where there is one
+				jutulReject(p, o) // a request of ours has a result where there is one
 			}
 		}
 		d.b.Decisions = append(d.b.Decisions, r.decisions...)
@@ -332,25 +305,25 @@ func (d *jutulDecoder) finish() {
 
 // asks returns the one call in the message of a request that has the name and the arguments of what it asks about, nil
 // for several. The trace itself does not state which call was asked about.
-func (d *jutulDecoder) asks(r *jutulRequest, i int) (found *jutulCall) {
-	for _, c := range d.placed {
-		if c.part.In == r.message && c.name == r.decisions[i].ToolID && string(c.args) == string(r.args[i]) {
+func (d *jutulDecoder) asks(r *jutulRequest, i int) (found *rows.Part) {
+	for _, p := range d.placed {
+		if p.In == r.message && jutulCalls(p, r.decisions[i].ToolID, r.args[i]) {
 			if found != nil {
 				return nil
 			}
-			found = c
+			found = p
 		}
 	}
 	return found
 }
 
-// reject ends a call that a person rejected: it never runs, so the trace has no result of it.
-func (c *jutulCall) reject(o *store.Decision) {
-	if c.part.Data().Text("state") == session.StateInputAvailable {
-		c.part.Result(rows.Raw(cmp.Or(o.Reason, "the call was rejected")), true)
+// jutulReject ends a call that a person rejected: it never runs, so the trace has no result of it.
+func jutulReject(p *rows.Part, o *store.Decision) {
+	if p.Data().Text("state") == session.StateInputAvailable {
+		p.Result(rows.Raw(cmp.Or(o.Reason, "the call was rejected")), true)
 	}
-	if c.part.Data().Text("state") == session.StateOutputError {
-		c.part.SetToolTrace("denied", true)
+	if p.Data().Text("state") == session.StateOutputError {
+		p.SetToolTrace("denied", true)
 	}
-	c.part.Touch(o.DecidedAt)
+	p.Touch(o.DecidedAt)
 }

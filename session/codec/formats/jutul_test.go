@@ -135,19 +135,18 @@ func TestJutulEveryKind(t *testing.T) {
 	}
 }
 
-// Traces with random events, a millisecond apart at least, come back as the same
-// events.
+// Traces with random events after their start, a millisecond apart at least, come back as the same events.
 func TestJutulRoundTripProperty(t *testing.T) {
 	jutulEveryKind := jutulParseEvents(readFile(t, jutulKinds))
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		events := []jutulEvent{}
 		at := int64(1780000000000)
+		events := []jutulEvent{{1, jutulFormatTime(at), jutulEveryKind[0].kind, jutulEveryKind[0].payload}}
 		var open []string
 		for i := range r.IntN(40) {
 			at += 1 + r.Int64N(5000)
 			template := jutulEveryKind[r.IntN(len(jutulEveryKind))]
-			e := jutulEvent{int64(i + 1), jutulFormatTime(at), template.kind, template.payload}
+			e := jutulEvent{int64(i + 2), jutulFormatTime(at), template.kind, template.payload}
 			switch e.kind {
 			case jutulKindCall:
 				id := fmt.Sprintf("c%d", i)
@@ -167,9 +166,6 @@ func TestJutulRoundTripProperty(t *testing.T) {
 				}
 			}
 			events = append(events, e)
-		}
-		if len(events) == 0 {
-			continue
 		}
 		s, _ := jutulDecodeAll(t, events)
 		got := jutulEncode(s)
@@ -291,7 +287,7 @@ func TestJutulArgumentsAreAnObject(t *testing.T) {
 	want := []string{
 		`tool_call {"id":"c1","name":"a","args":{"input":"raw"}}`,
 		`tool_call {"id":"c2","name":"a","args":{"input":[1]}}`,
-		`tool_call {"id":"c3","name":"a","args":{}}`,
+		`tool_call {"id":"c3","name":"a","args":{"input":null}}`,
 		`tool_call {"id":"c4","name":"a","args":{"x":1}}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
