@@ -183,17 +183,18 @@ type agentdbgDrafter struct {
 	run    rows.Object // run.json
 	events []agentdbgEvent
 
-	status            string
-	lastVisible, last int                        // places of answers
-	latest            int64                      // the time of the last event
-	ids               map[string]string          // ids of events, by those of parts and calls
-	asked             []*session.MessageAndParts // what was said since the last call
+	status, outcome string
+	last            int                        // the place of the last answer
+	lastVisible     int                        // and of the last that no rewind hid
+	latest          int64                      // the time of the last event
+	ids             map[string]string          // ids of events, by those of parts
+	asked           []*session.MessageAndParts // what was said since the last call
 
 	// Of the message being drafted:
-	m     *session.MessageAndParts
-	meta  session.MessageMetadata
-	calls []int  // places of its LLM_CALLs in events
-	ended string // the type of the error with which the turn ended
+	m    *session.MessageAndParts
+	meta session.MessageMetadata
+	call int    // the place of its last LLM_CALL in events, 0 before there is one
+	end  string // the type of the error with which the turn ended
 }
 
 func agentdbgDraft(s *codec.Session, maida bool) *agentdbgDrafter {
@@ -202,8 +203,7 @@ func agentdbgDraft(s *codec.Session, maida bool) *agentdbgDrafter {
 	if maida {
 		d.id = agentdbgTraceOf(t.Session.ID)
 	}
-	outcome := rows.Read(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
-	d.setStatus(t, outcome)
+	d.setStatus(t)
 	d.event(agentdbgRunStart, "", t.Session.CreatedAt, rows.Of("run_name", t.Session.Title, "python_version", "",
 		"platform", "", "cwd", session.Deref(t.Session.WorkspaceRoot), "argv", []string{}))
 	for i := range t.Messages {
@@ -218,36 +218,30 @@ func agentdbgDraft(s *codec.Session, maida bool) *agentdbgDrafter {
 		d.event(agentdbgStateUpdate, last.ID, last.UpdatedAt, rows.Of("state", d.prompt(""), "diff", nil))
 		d.failure(last.UpdatedAt, agentdbgUnfinished, "nothing was answered")
 	}
-	switch {
-	case outcome == semconv.EndAbort && d.ended != agentdbgInterrupted:
-		d.failure(d.latest, agentdbgInterrupted, "the run was interrupted")
-	case outcome == semconv.EndError && d.ended == "" && d.last >= 0:
-		d.failure(d.latest, agentdbgPlainError, "the run failed")
-	}
 	d.finish(&t.Session)
 	return d
 }
 
 // setStatus finds the status: how the session's run ended, if it failed, and otherwise how the last visible message of
 // the assistant did. AgentDbg has runs that go on, that an exception ended, including an interrupt, and others.
-func (d *agentdbgDrafter) setStatus(t *session.Transcript, outcome string) {
+func (d *agentdbgDrafter) setStatus(t *session.Transcript) {
+	d.outcome = rows.Read(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
 	d.status, d.lastVisible, d.last = agentdbgStatusOK, -1, -1
 	for i := range t.Messages {
-		m := &t.Messages[i]
-		if m.Message.Role != session.RoleAssistant {
-			continue
-		}
-		if d.last = i; m.Message.HiddenAt != nil {
-			continue
-		}
-		d.status, d.lastVisible = agentdbgStatusOK, i
-		if rows.GoesOn(m) {
-			d.status = agentdbgStatusRunning
-		} else if agentdbgFailed(session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace.EndReason) {
-			d.status = agentdbgStatusError
+		if m := &t.Messages[i]; m.Message.Role == session.RoleAssistant {
+			if d.last = i; m.Message.HiddenAt == nil {
+				d.lastVisible = i
+			}
 		}
 	}
-	if agentdbgFailed(outcome) {
+	switch {
+	case agentdbgFailed(d.outcome):
+		d.status = agentdbgStatusError
+	case d.lastVisible < 0:
+	case rows.GoesOn(&t.Messages[d.lastVisible]):
+		d.status = agentdbgStatusRunning
+	case agentdbgFailed(session.ParseMessageMetadata(
+		[]byte(t.Messages[d.lastVisible].Message.MetadataJSON)).Trace.EndReason):
 		d.status = agentdbgStatusError
 	}
 }
@@ -259,27 +253,18 @@ func agentdbgFailed(end string) bool { return end == semconv.EndError || end == 
 // Calls that a model requests at once come back in any order, and keep their times.
 func (d *agentdbgDrafter) event(typ, of string, at int64, payload rows.Object) *agentdbgEvent {
 	e := agentdbgEvent{SpecVersion: "0.1", EventID: agentdbgUUID(d.id, typ, of), RunID: d.id, EventType: typ,
-		Payload: payload}
-	after := d.latest
+		Name: cmp.Or(agentdbgNames[typ], payload.Text(agentdbgNameKeys[typ])), Payload: payload, at: max(at, d.latest)}
 	if len(d.events) > 0 {
 		cause := &d.events[0]
-		if typ == agentdbgToolCall {
-			if n := len(d.calls); n > 0 {
-				cause = &d.events[d.calls[n-1]]
-			}
-			after = cause.at
+		if typ == agentdbgToolCall && d.call > 0 {
+			cause = &d.events[d.call]
+			e.at = max(at, cause.at)
 		}
 		e.ParentID = new(cause.EventID)
 	}
-	e.at = max(at, after)
 	e.TS, d.latest = rows.FormatTime(e.at), max(d.latest, e.at)
 	for i := range payload {
 		payload[i].Value = agentdbgBounded(payload[i].Value)
-	}
-	const maximum = 80
-	e.Name = cmp.Or(agentdbgNames[typ], payload.Text(agentdbgNameKeys[typ]))
-	if all := []rune(e.Name); typ == agentdbgLoopWarning && len(all) > maximum {
-		e.Name = string(all[:maximum-1]) + "..."
 	}
 	d.events = append(d.events, e)
 	return &d.events[len(d.events)-1]
@@ -336,103 +321,94 @@ func (d *agentdbgDrafter) finish(row *session.Session) {
 
 // assistant drafts the answer at a place of the session.
 func (d *agentdbgDrafter) assistant(m *session.MessageAndParts, place int) {
-	d.m, d.meta, d.calls = m, session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)), nil
-	end, text := d.end(place)
-	d.ended = end
-	explained := false
+	d.m, d.meta, d.call = m, session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)), 0
+	if asked := d.asked; d.meta.Compaction || m.IsMarker() {
+		d.asked = nil // the call that made the summary answers no prompt
+		defer func() { d.asked = asked }()
+	}
+	var text string
+	d.end, text = d.endOf(place)
 	steps := rows.Steps(d.s, m)
 	for i := range steps {
-		explained = d.step(steps, i, end != "") || explained
+		d.step(steps, i)
 	}
-	if end != "" && (end != agentdbgPlainError || !explained) {
-		d.failure(m.Message.UpdatedAt, end, text)
+	explained := d.end == agentdbgPlainError && d.events[len(d.events)-1].EventType == agentdbgErrorEvent
+	if d.end != "" && !explained {
+		d.failure(m.Message.UpdatedAt, d.end, text)
 	}
 }
 
-// end returns the type and the text of the error with which the turn at a place ended, or "" for another end. The end
+// endOf returns the type and the text of the error with which the turn at a place ended, or "" for another end. The end
 // of the last turn is also that of the run. So one that a rewind hid has no end if it did not end as the run did.
-func (d *agentdbgDrafter) end(place int) (typ, text string) {
-	switch trace, goesOn := d.meta.Trace, rows.GoesOn(d.m); {
-	case place > d.lastVisible && (d.status == agentdbgStatusError || agentdbgFailed(trace.EndReason)),
+func (d *agentdbgDrafter) endOf(place int) (typ, text string) {
+	end, failure, goesOn := d.meta.Trace.EndReason, d.meta.Trace.Error, rows.GoesOn(d.m)
+	if place == d.lastVisible && agentdbgFailed(d.outcome) {
+		end, goesOn = d.outcome, false
+	}
+	switch {
+	case place > d.lastVisible && (d.status == agentdbgStatusError || agentdbgFailed(end)),
 		goesOn && (place < d.last || d.status != agentdbgStatusRunning):
 		return agentdbgUnfinished, "the end of the turn is not known"
-	case trace.EndReason == semconv.EndError && !goesOn:
-		return agentdbgPlainError, cmp.Or(trace.Error, "the turn failed")
-	case trace.EndReason == semconv.EndAbort && !goesOn:
-		return agentdbgInterrupted, cmp.Or(trace.Error, "the turn was interrupted")
+	case end == semconv.EndError && !goesOn:
+		return agentdbgPlainError, cmp.Or(failure, "the turn failed")
+	case end == semconv.EndAbort && !goesOn:
+		return agentdbgInterrupted, cmp.Or(failure, "the turn was interrupted")
 	}
 	return "", ""
 }
 
-// step adds the events of a step: a model call, and what followed from it. It reports whether one of them is the error
-// with which the turn ended. ends reports that it did end with one.
-func (d *agentdbgDrafter) step(steps []rows.Step, i int, ends bool) (explained bool) {
-	st, last := &steps[i], i == len(steps)-1
+// step adds the events of a step: a model call, and what followed from it. What is said after tool calls is of another
+// model call.
+func (d *agentdbgDrafter) step(steps []rows.Step, i int) {
+	st := &steps[i]
+	called := st.Start == nil && st.Usage == nil && len(st.Parts) > 0 // or no call is known
+	first := true
 	var said []*session.Part
-	called := false
 	call := func() {
-		d.call(steps, i, said, !called)
-		called, said = true, nil
+		d.modelCall(steps, i, said, first)
+		called, first, said = true, false, nil
 	}
-	if st.Usage != nil && (d.meta.Compaction || d.m.IsMarker()) {
-		// The call that made the summary answers no prompt, and what it said is in the event of the compaction.
-		asked := d.asked
-		d.asked = nil
-		call()
-		d.asked = asked
-	}
-	asks := d.asks(steps, st)
-	for k, p := range st.Parts {
+	for _, p := range st.Parts {
 		data := rows.Data(p)
-		if agentdbgSays(p, data) {
-			said = append(said, p) // after calls it was asked again
+		if agentdbgSays(p.Type) {
+			said = append(said, p)
 			continue
 		}
-		tool := session.IsToolType(p.Type)
-		if len(said) > 0 || len(d.asked) > 0 || !called && (st.Start != nil || tool && asks) {
+		if len(said) > 0 || len(d.asked) > 0 || !called {
 			call()
 		}
-		if tool {
+		if session.IsToolType(p.Type) {
 			d.tool(p, data)
 		} else {
-			explained = d.data(p, data, ends || !last || k < len(st.Parts)-1) || explained
+			d.data(p, data)
 		}
 	}
-	if len(said) > 0 || !called && (len(st.Parts) == 0 || st.Start != nil || st.Usage != nil) {
+	if len(said) > 0 || !called {
 		call()
 	}
-	return explained
 }
 
-// asks reports whether a model requested what a step calls. A run of AgentDbg may have calls that none requested:
-// nothing reports a model call, or all of the message are known to be of other steps.
-func (d *agentdbgDrafter) asks(steps []rows.Step, st *rows.Step) bool {
-	n := d.meta.Trace.ModelCalls
-	for i := range steps {
-		if steps[i].Start != nil {
-			n--
-		}
-	}
-	return st.Start != nil || st.Usage != nil || n > 0 || d.meta.Model != nil && d.meta.Trace.ModelCalls == 0
+// agentdbgSays reports whether a model said a part of a type.
+func agentdbgSays(typ string) bool {
+	said := []string{"text", "reasoning", "file", session.TypeWithheld, agentdbgDataResponse}
+	return slices.Contains(said, typ) || strings.HasPrefix(typ, "source-")
 }
 
-// agentdbgSays reports whether a model said a part.
-func agentdbgSays(p *session.Part, data rows.Object) bool {
-	switch p.Type {
-	case "text", "reasoning", "file", session.TypeWithheld:
-		return true
-	case agentdbgDataResponse:
-		return agentdbgResponseParts(data.Get("data"), 0) == nil
-	}
-	return strings.HasPrefix(p.Type, "source-")
-}
-
-// call adds an LLM_CALL for what the model said in a step: nothing, if it only called tools. The first one of a step
-// has what is known of it.
-func (d *agentdbgDrafter) call(steps []rows.Step, i int, said []*session.Part, first bool) {
+// modelCall adds an LLM_CALL for what the model said in a step: nothing, if it only called tools. The first one of a
+// step has what is known of it.
+func (d *agentdbgDrafter) modelCall(steps []rows.Step, i int, said []*session.Part, first bool) {
 	st, trace := &steps[i], &d.meta.Trace
+	parts := make([]rows.Object, len(said))
+	from := cmp.Or(st.At, d.m.Message.CreatedAt)
+	if !first {
+		from = said[0].CreatedAt
+	}
+	at := from
+	for k, p := range said {
+		parts[k], at = rows.Data(p), max(at, p.UpdatedAt)
+	}
 	p := rows.Of("model", cmp.Or(st.Model.ModelID, agentdbgUnknown), "prompt", d.prompt(d.meta.SystemPromptDigest),
-		"response", agentdbgResponse(said), "usage", nil, "provider", cmp.Or(st.Model.ProviderID, agentdbgUnknown),
+		"response", agentdbgContent(parts), "usage", nil, "provider", cmp.Or(st.Model.ProviderID, agentdbgUnknown),
 		"temperature", trace.Temperature, "stop_reason", nil, "status", agentdbgStatusOK, "error", nil)
 	if first {
 		reason := st.StopReason
@@ -444,21 +420,12 @@ func (d *agentdbgDrafter) call(steps []rows.Step, i int, said []*session.Part, f
 			failure := agentdbgFailure(agentdbgPlainError, trace.ModelErrors[n])
 			p.Add(rows.Of("status", agentdbgStatusError, "error", failure))
 		}
-		if st.Start != nil {
-			said = append([]*session.Part{st.Start}, said...)
-		}
 	}
-	from, at := d.m.Message.CreatedAt, d.m.Message.CreatedAt
-	for i, part := range said {
-		if at = max(at, part.UpdatedAt); i == 0 {
-			from = part.CreatedAt
-		}
+	e := d.event(agentdbgLlmCall, fmt.Sprint(d.m.Message.ID, len(d.events)), at, p)
+	if at > from {
+		e.DurationMS = new(at - from)
 	}
-	e := d.event(agentdbgLlmCall, fmt.Sprint(d.m.Message.ID, len(d.calls)), at, p)
-	if took := at - from; took > 0 {
-		e.DurationMS = &took
-	}
-	d.calls = append(d.calls, len(d.events)-1)
+	d.call = len(d.events) - 1
 }
 
 // agentdbgUsage is a usage as AgentDbg counts, nil where it is not known.
@@ -470,44 +437,33 @@ func agentdbgUsage(u *session.Usage) rows.Object {
 	return rows.Of("prompt_tokens", prompt, "completion_tokens", completion, "total_tokens", prompt+completion)
 }
 
-// agentdbgResponse is what a model said: a text as it is, anything else as the parts.
-func agentdbgResponse(parts []*session.Part) json.RawMessage {
-	said := make([]rows.Object, len(parts))
-	for i, p := range parts {
-		said[i] = rows.Data(p)
-	}
+// agentdbgContent is what somebody said: a text as it is, anything else as the parts.
+func agentdbgContent(parts []rows.Object) json.RawMessage {
 	switch {
-	case len(said) == 0:
+	case len(parts) == 0:
 		return rows.OrNull(nil)
-	case len(said) == 1 && agentdbgIsPlainText(said[0]):
-		return said[0].Get("text")
-	case len(said) == 1 && said[0].Text("type") == agentdbgDataResponse:
-		return rows.OrNull(said[0].Get("data"))
+	case len(parts) == 1 && len(parts[0]) == 2 && parts[0].Text("type") == "text" && parts[0].Get("text") != nil:
+		return parts[0].Get("text")
 	}
-	return rows.Raw(rows.Of("content", said))
-}
-
-func agentdbgIsPlainText(data rows.Object) bool {
-	return data.Text("type") == "text" && data.Get("text") != nil && len(data) == 2
+	return rows.Raw(parts)
 }
 
 // prompt takes what was said since the last call, and for a message's first call its system prompt, which has a digest.
 func (d *agentdbgDrafter) prompt(digest string) json.RawMessage {
-	var messages, parts []rows.Object
-	if b := rows.Blob(d.s, store.BlobSystemPrompt, digest); b != nil && b.Body != "" && len(d.calls) == 0 {
+	var messages []rows.Object
+	if b := rows.Blob(d.s, store.BlobSystemPrompt, digest); b != nil && b.Body != "" && d.call == 0 {
 		messages = []rows.Object{rows.Of("role", session.RoleSystem, "content", b.Body)}
 	}
 	for _, m := range d.asked {
-		parts = dataOf(m)
-		messages = append(messages, rows.Of("role", m.Message.Role, "content", parts))
+		messages = append(messages, rows.Of("role", m.Message.Role, "content", agentdbgContent(dataOf(m))))
 	}
-	plain := len(messages) == 1 && len(parts) == 1 && d.asked[0].Message.Role == session.RoleUser
 	d.asked = nil
-	switch {
-	case messages == nil:
+	if messages == nil {
 		return rows.OrNull(nil)
-	case plain && agentdbgIsPlainText(parts[0]):
-		return parts[0].Get("text")
+	}
+	content := messages[0].Get("content")
+	if len(messages) == 1 && content[0] == '"' && messages[0].Text("role") == session.RoleUser {
+		return content
 	}
 	return rows.Raw(rows.Of("messages", messages))
 }
@@ -519,22 +475,22 @@ func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
 		}
 		return v
 	}
-	payload := rows.Of("tool_name", rows.ToolName(data), "args", plain(rows.Input(p, data)),
-		"result", plain(rows.Output(data)), "status", agentdbgStatusError, "error", nil)
-	failed := func(typ, message string) { payload.Set("error", agentdbgFailure(typ, message)) }
+	typ, message := "", ""
 	switch own := data.Object("toolMetadata").Object("agenttrace"); data.Text("state") {
 	case session.StateOutputAvailable:
-		payload.Set("status", agentdbgStatusOK)
 	case session.StateOutputError:
-		typ := cmp.Or(own.Text("error_type"), agentdbgPlainError)
-		if own.True("denied") {
+		if typ, message = cmp.Or(own.Text("error_type"), agentdbgPlainError), data.Text("errorText"); own.True("denied") {
 			typ = agentdbgPermissionDenied
 		}
-		failed(typ, data.Text("errorText"))
 	case session.StateOutputDenied:
-		failed(agentdbgPermissionDenied, cmp.Or(data.Object("approval").Text("reason"), "the call was denied"))
+		typ, message = agentdbgPermissionDenied, cmp.Or(data.Object("approval").Text("reason"), "the call was denied")
 	default: // AgentDbg records calls that have returned, and one that has not is no success
-		failed(agentdbgUnfinished, "the call has no result; its state is "+data.Text("state"))
+		typ, message = agentdbgUnfinished, "the call has no result; its state is "+data.Text("state")
+	}
+	payload := rows.Of("tool_name", rows.ToolName(data), "args", plain(rows.Input(p, data)),
+		"result", plain(rows.Output(data)), "status", agentdbgStatusOK, "error", nil)
+	if typ != "" {
+		payload.Add(rows.Of("status", agentdbgStatusError, "error", agentdbgFailure(typ, message)))
 	}
 	e := d.event(agentdbgToolCall, p.ID, p.UpdatedAt, payload)
 	e.DurationMS = new(max(0, p.UpdatedAt-p.CreatedAt))
@@ -545,17 +501,18 @@ func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
 	d.ids[p.ID] = e.EventID
 }
 
-// data adds an event for a part that is neither said nor called, and reports whether it is an error: one ends the turn
-// unless something follows.
-func (d *agentdbgDrafter) data(p *session.Part, data rows.Object, follows bool) (failed bool) {
+// data adds an event for a part that is neither said nor called. An error ends the turn unless something follows.
+func (d *agentdbgDrafter) data(p *session.Part, data rows.Object) {
 	inner := data.Object("data")
-	if text := inner.Text("text"); p.Type == session.TypeError && text != "" && inner.Text("error_type") == "" {
-		inner = agentdbgFailure(agentdbgPlainError, text)
-	}
 	typ, payload := agentdbgStateUpdate, rows.Of("state", data, "diff", nil)
 	switch {
-	case p.Type == session.TypeError && follows && inner.Text("error_type") != "" && inner.Get("message") != nil:
-		typ, payload = agentdbgErrorEvent, inner
+	case p.Type == session.TypeError && (d.end != "" || p != &d.m.Parts[len(d.m.Parts)-1]):
+		if text := inner.Text("text"); text != "" && inner.Text("error_type") == "" {
+			inner = agentdbgFailure(agentdbgPlainError, text)
+		}
+		if inner.Text("error_type") != "" && inner.Get("message") != nil {
+			typ, payload = agentdbgErrorEvent, inner
+		}
 	case p.Type == agentdbgDataTypes[agentdbgLoopWarning] && inner.Text("pattern") != "" && inner.Has("window_size"):
 		typ, payload = agentdbgLoopWarning, inner
 		if !inner.Has("evidence_event_ids") { // it is of this program's SDK, which lists parts
@@ -572,7 +529,6 @@ func (d *agentdbgDrafter) data(p *session.Part, data rows.Object, follows bool) 
 		payload = inner
 	}
 	d.event(typ, p.ID, p.UpdatedAt, payload)
-	return typ == agentdbgErrorEvent
 }
 
 // failure adds an error that is the end of a turn or of the run.

@@ -112,18 +112,18 @@ func (d *agentdbgDrafter) span(e *agentdbgEvent, started int64) rows.Object {
 	case agentdbgLlmCall:
 		kind, attributes = "CLIENT", append(rows.Of("gen_ai.operation.name", "chat"), attributes...)
 		known("usage", p.Object("usage"))
-		said := func(role string, content json.RawMessage, dataType string) {
-			event("gen_ai."+role+".message", rows.Of("content", agentdbgEventText(content, dataType)))
+		said := func(role string, content json.RawMessage) {
+			event("gen_ai."+role+".message", rows.Of("content", agentdbgEventText(content)))
 		}
 		prompt := p.Get("prompt")
 		if _, ok := rows.Text(prompt); ok {
-			said(session.RoleUser, prompt, agentdbgDataPrompt)
+			said(session.RoleUser, prompt)
 		}
 		for m := range rows.Objects(rows.Read(string(prompt)).Get("messages")) {
-			said(m.Text("role"), m.Get("content"), agentdbgDataPrompt)
+			said(m.Text("role"), m.Get("content"))
 		}
 		if p.Has("response") {
-			said(session.RoleAssistant, p.Get("response"), agentdbgDataResponse)
+			said(session.RoleAssistant, p.Get("response"))
 		}
 	case agentdbgToolCall:
 		texts("maida.tool.args", p.Only("args"), "")
@@ -151,25 +151,17 @@ func (d *agentdbgDrafter) span(e *agentdbgEvent, started int64) rows.Object {
 	return o
 }
 
-// agentdbgEventText is what somebody said as the text of an event: a text as it is, and anything else as its parts,
-// also a text that would be read as parts. What is in no form of parts is the data of one.
-func agentdbgEventText(said json.RawMessage, dataType string) string {
+// agentdbgEventText is what somebody said as the text of an event: a text as it is, and anything else as its parts, also
+// a text that would be read as parts.
+func agentdbgEventText(said json.RawMessage) string {
 	text, ok := rows.Text(said)
-	if parts := rows.Elements(said); len(parts) == 1 {
-		if part := rows.Read(string(parts[0])); agentdbgIsPlainText(part) {
-			text, ok = part.Text("text"), true
-		}
-	}
-	part := rows.DataPart(dataType, said)
-	switch structured := agentdbgStructured(text); {
-	case ok && structured == nil:
-		return text
-	case ok:
-		part = rows.TextPart("text", text)
-	case agentdbgStructured(string(said)) != nil:
+	switch {
+	case !ok:
 		return string(said)
+	case agentdbgStructured(text) != nil:
+		return string(rows.Raw([]rows.Object{rows.TextPart("text", text)}))
 	}
-	return string(rows.Raw([]rows.Object{part}))
+	return text
 }
 
 // agentdbgStructured returns the value of a text that is messages or parts of one in JSON: a list of objects with a
