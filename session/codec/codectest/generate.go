@@ -19,7 +19,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
@@ -246,8 +245,8 @@ func (g *generator) str(text string) string {
 		return s
 	}
 	switch g.r.IntN(12) {
-	case 0: // nothing but ASCII
-		return string(rows.Python{ASCII: true}.Append(nil, json.RawMessage(s)))
+	case 0: // escapes that it need not have
+		return strings.NewReplacer("o", `\u006f`, "é", `\u00e9`).Replace(s)
 	case 1:
 		return strings.ReplaceAll(s, "/", `\/`)
 	case 2:

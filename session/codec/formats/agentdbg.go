@@ -127,8 +127,7 @@ func agentdbgErrorText(v json.RawMessage) string {
 // newline at its end.
 func agentdbgEncode(s *codec.Session) []byte {
 	d := agentdbgDraft(s, false)
-	all := rows.Of("spec_version", "0.1", "run", d.run, "events", d.events)
-	return rows.Python{Indent: true}.Append(nil, all.JSON())
+	return rows.Of("spec_version", "0.1", "run", d.run, "events", d.events).Indented()
 }
 
 // agentdbgEncodeMaida writes the session as the spans.jsonl of a run of Maida: the root span has what its meta.json
@@ -155,7 +154,7 @@ func agentdbgWriteRun(dir string, s *codec.Session, replace, maida bool) (path s
 			files, run = agentdbgFiles[2:], d.maidaMeta()
 		}
 		err = rows.ReplaceFiles(rows.File{Path: filepath.Join(path, files[1]), Text: d.lines()},
-			rows.File{Path: filepath.Join(path, files[0]), Text: rows.Python{Indent: true}.Append(nil, run.JSON())})
+			rows.File{Path: filepath.Join(path, files[0]), Text: run.Indented()})
 		if err != nil && absent != nil {
 			_ = os.RemoveAll(path) // a run without one of its files
 		}
@@ -170,7 +169,7 @@ func (d *agentdbgDrafter) lines() (text []byte) {
 		all = d.spans()
 	}
 	for _, line := range rows.Elements(rows.Raw(all)) {
-		text = append(rows.Python{}.Append(text, line), '\n')
+		text = append(append(text, line...), '\n')
 	}
 	return text
 }

@@ -45,7 +45,7 @@ var atifCounts = []struct {
 // atifEncode writes the session as a trajectory. Of others those are in it that are of sub-agents which the session
 // started, or one of these.
 func atifEncode(s *codec.Session, others ...*codec.Session) []byte {
-	return append(rows.Python{Indent: true}.Append(nil, atifTrajectory(s, others).JSON()), '\n')
+	return append(atifTrajectory(s, others).Indented(), '\n')
 }
 
 func atifTrajectory(s *codec.Session, others []*codec.Session) rows.Object {

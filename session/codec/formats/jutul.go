@@ -198,7 +198,7 @@ type jutulWaiting struct {
 func (e *jutulEncoder) emit(at int64, kind string, payload rows.Object) {
 	e.last = max(at, e.last)
 	e.events = append(e.events, jutulEvent{id: int64(len(e.events) + 1), timestamp: jutulFormatTime(e.last), kind: kind,
-		payload: string(rows.Python{ASCII: true}.Append(nil, payload.JSON()))})
+		payload: string(payload.JSON())})
 }
 
 // row emits an event that stands for a row.

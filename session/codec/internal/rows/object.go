@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
 
@@ -400,37 +398,11 @@ func Marshal(v any) (json.RawMessage, error) {
 	return compact(b.Bytes()), nil
 }
 
-// Python spells JSON as Python's json.dump does: with a space after each comma and colon.
-type Python struct {
-	// Indent puts each value on a line of its own, with an indent of two.
-	Indent bool
-	// ASCII escapes every other character, which is json.dump's default.
-	ASCII bool
-}
-
-// Append appends a value, which must be spelled as [Value] returns it.
-func (p Python) Append(dst []byte, value json.RawMessage) []byte {
-	space := jsontext.SpaceAfterComma(true)
-	if p.Indent {
-		space = jsontext.WithIndent("  ")
-	}
-	text, _ := jsontext.AppendFormat(nil, value, space, jsontext.SpaceAfterColon(true), jsontext.PreserveRawStrings(true),
-		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // it is JSON
-	if !p.ASCII {
-		return append(dst, text...)
-	}
-	for _, c := range string(text) {
-		switch {
-		case c > 0xFFFF:
-			high, low := utf16.EncodeRune(c)
-			dst = fmt.Appendf(dst, `\u%04x\u%04x`, high, low)
-		case c > '~':
-			dst = fmt.Appendf(dst, `\u%04x`, c)
-		default:
-			dst = append(dst, byte(c))
-		}
-	}
-	return dst
+// Indented is the object with each value on a line of its own.
+func (o Object) Indented() []byte {
+	var b bytes.Buffer
+	_ = json.Indent(&b, o.JSON(), "", "  ") // it is JSON
+	return b.Bytes()
 }
 
 var notJSON = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
