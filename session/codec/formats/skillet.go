@@ -43,14 +43,8 @@ func (k skilletNames) sanitized() skilletNames {
 	return skilletNames{skilletSanitize(k.UserID), skilletSanitize(k.SessionName)}
 }
 
-// skilletSessionIDs are names that are ids of sessions, as EncodeFile gives sessions that have no name.
-var skilletSessionIDs = regexp.MustCompile(`^ses_[0-9a-f]{12}[0-9A-Za-z]{14}$`)
-
 // sessionID returns the id of the conversation's session, the same whether it is read from the log or from the store.
 func (k skilletNames) sessionID() string {
-	if skilletSessionIDs.MatchString(k.SessionName) {
-		return k.SessionName
-	}
 	safe := k.sanitized()
 	return spans.DeriveID(spans.PrefixSession, 0, skilletName, safe.UserID, safe.SessionName)
 }
@@ -64,13 +58,11 @@ func skilletNamesOf(s *session.Session) skilletNames {
 	if skilletSanitize(k.UserID) == "" {
 		k.UserID = skilletName
 	}
-	if skilletSanitize(k.SessionName) != "" {
-		return k
-	}
-	k.SessionName = s.ID
-	if name := codec.FileName(s.ID); name != s.ID && !skilletSessionIDs.MatchString(s.ID) {
-		name = skilletSanitize(name)
-		k.SessionName = strings.Trim(name[:min(len(name), 100)]+"_"+rows.Digest(s.ID)[:32], "_")
+	if skilletSanitize(k.SessionName) == "" {
+		name := skilletSanitize(s.ID)
+		if k.SessionName = name; name != s.ID || len(name) > 100 {
+			k.SessionName = name[:min(len(name), 100)] + "_" + rows.Digest(s.ID)[:32]
+		}
 	}
 	return k
 }
@@ -420,70 +412,66 @@ func skilletPartItems(p *session.Part, data rows.Object, ids map[string]bool, ad
 	}
 }
 
-// skilletGuide knows from the store what the log leaves out: the items that are not used yet, and nil at the end.
-type skilletGuide []rows.Object
+// skilletGuide knows from the store what the log leaves out: the items that are not used yet, and the end after them.
+type skilletGuide []skilletHint
+
+// skilletHint is an item that the log has, too: what a user said, a call, or a text. Before it there was reasoning.
+type skilletHint struct {
+	key      string
+	id       string // of a call
+	thoughts []string
+}
+
+const skilletTextHint = "text"
+
+func skilletCallHint(name, arguments string) string { return "call " + name + " " + arguments }
+
+func skilletUserHint(parts []rows.Object) string { return "user " + string(skilletInput(parts)) }
 
 func skilletNewGuide(items []skilletItem) (g skilletGuide) {
+	var h skilletHint
 	for _, i := range items {
-		if o, err := skilletParseItem(i.text); err == nil {
-			g = append(g, o)
+		o, _ := skilletParseItem(i.text) // what is not an item has no type
+		switch typ := o.Text("type"); {
+		case typ == skilletReasoningItem:
+			if text := skilletReasoningText(o); text != "" {
+				h.thoughts = append(h.thoughts, text)
+			}
+			continue
+		case typ == skilletCallItem:
+			h.key, h.id = skilletCallHint(o.Text("name"), o.Text("arguments")), o.Text("callId")
+		case typ == skilletMessageItem && o.Text("role") == session.RoleUser:
+			h.key = skilletUserHint(skilletContentParts(o.Get("content")))
+		case typ == skilletMessageItem:
+			h.key = skilletTextHint
+		default:
+			continue
 		}
+		g, h = append(g, h), skilletHint{}
 	}
-	return append(g, nil)
+	return append(g, h)
 }
 
-// skilletIs returns a condition on items: to be of a type, and for a message to have a role.
-func skilletIs(typ, role string) func(rows.Object) bool {
-	return func(o rows.Object) bool { return o.Text("type") == typ && (role == "" || o.Text("role") == role) }
-}
-
-// take moves on to what follows the next item that is wanted, if it comes before an end, and returns the item and the
-// reasoning before it.
-func (g *skilletGuide) take(wanted, end func(rows.Object) bool) (found rows.Object, thoughts []string) {
-	for i, o := range *g {
-		if end(o) {
-			break
-		} else if wanted(o) {
+// take moves on to what follows the next hint of a key, which is returned: one in the same turn, or what a user said. A
+// text is not after a call.
+func (g *skilletGuide) take(key string) (found skilletHint) {
+	for i, h := range *g {
+		if h.key == key {
 			*g = (*g)[i+1:]
-			return o, thoughts
-		} else if text := skilletReasoningText(o); o.Text("type") == skilletReasoningItem && text != "" {
-			thoughts = append(thoughts, text)
+			return h
+		}
+		kind, _, _ := strings.Cut(h.key, " ")
+		if kind == "user" && !strings.HasPrefix(key, kind) || kind == "call" && key == skilletTextHint {
+			break
 		}
 	}
-	return nil, nil
+	return found
 }
 
-// user moves on to what follows a user message, and reports whether the store still has it.
-func (g *skilletGuide) user(parts []rows.Object) bool {
-	want, said := string(skilletInput(parts)), skilletIs(skilletMessageItem, session.RoleUser)
-	found, _ := g.take(func(o rows.Object) bool {
-		return said(o) && string(skilletInput(skilletContentParts(o.Get("content")))) == want
-	}, func(rows.Object) bool { return false })
-	return found != nil
-}
-
-// call returns the id of a call, and the reasoning before it.
-func (g *skilletGuide) call(name, arguments string) (id string, thoughts []string) {
-	o, thoughts := g.take(func(o rows.Object) bool {
-		return o.Text("type") == skilletCallItem && o.Text("name") == name && o.Text("arguments") == arguments
-	}, skilletIs(skilletMessageItem, session.RoleUser))
-	return o.Text("callId"), thoughts
-}
-
-// text returns the reasoning before the next text.
-func (g *skilletGuide) text() []string {
-	said := skilletIs(skilletMessageItem, session.RoleUser)
-	_, thoughts := g.take(skilletIs(skilletMessageItem, ""),
-		func(o rows.Object) bool { return o.Text("type") == skilletCallItem || said(o) })
-	return thoughts
-}
-
-// rest returns the reasoning with which a turn ends: what the log knows nothing of is not between.
-func (g *skilletGuide) rest() []string {
-	all, said := *g, skilletIs(skilletMessageItem, "")
-	_, thoughts := g.take(func(o rows.Object) bool { return said(o) || o == nil }, skilletIs(skilletCallItem, ""))
-	if thoughts != nil {
-		*g = all[len(all)-len(*g)-1:] // what follows is of the next turn
+// rest returns the reasoning with which a turn ends.
+func (g skilletGuide) rest() (thoughts []string) {
+	if len(g) > 0 && (g[0].key == "" || strings.HasPrefix(g[0].key, "user ")) {
+		thoughts, g[0].thoughts = g[0].thoughts, nil
 	}
 	return thoughts
 }

@@ -123,10 +123,10 @@ func (d *skilletLogDecoder) user(userInput json.RawMessage) {
 	for _, p := range parts {
 		m.Part(p, m.Row.CreatedAt)
 	}
-	if !d.store.user(parts) {
+	if d.store.take(skilletUserHint(parts)).key == "" {
 		// Messages that came at once are one entry, and an item each.
 		for _, message := range messages {
-			d.store.user(message)
+			d.store.take(skilletUserHint(message))
 		}
 	}
 }
@@ -140,16 +140,16 @@ func (d *skilletLogDecoder) step(data json.RawMessage) {
 	switch typ {
 	case skilletTextStep:
 		if t.text == nil {
-			d.reasoning(d.store.text())
+			d.reasoning(d.store.take(skilletTextHint).thoughts)
 			t.text = t.m.Part(rows.TextPart("text", ""), d.at)
 		}
 		t.words.WriteString(step.Text("text"))
 		t.text.Touch(d.at)
 	case skilletToolStart:
 		arguments := step.Text("toolArgumentsStr")
-		id, thoughts := d.store.call(step.Text("toolName"), arguments)
-		d.reasoning(thoughts)
-		t.pending = append(t.pending, d.call(id, step, skilletParseArguments(arguments)))
+		hint := d.store.take(skilletCallHint(step.Text("toolName"), arguments))
+		d.reasoning(hint.thoughts)
+		t.pending = append(t.pending, d.call(hint.id, step, skilletParseArguments(arguments)))
 	case skilletToolEnd:
 		d.toolEnd(step)
 	case skilletAgentStart, skilletAgentEnd, skilletHandoff:
@@ -226,7 +226,7 @@ func (d *skilletLogDecoder) final(e rows.Object) {
 	}
 	text := e.Object("finalResult").Text("text")
 	if text != strings.TrimSpace(last) && text != strings.TrimSpace(all) && text != skilletNoResponse {
-		d.reasoning(d.store.text())
+		d.reasoning(d.store.take(skilletTextHint).thoughts)
 		t.m.Part(rows.TextPart("text", text), d.at)
 	}
 	if spec := e.Text("model"); spec != "" {
@@ -307,8 +307,6 @@ type skilletLogDrafter struct {
 	// native sessions came from skillet: parts stand for the start and the end of agents, which the log of another
 	// session gets for each of its messages.
 	native bool
-
-	finished bool // the turn has a final result
 	// steps are those of the turn, and said is the last text.
 	steps []skilletStep
 	said  string
@@ -352,7 +350,7 @@ func (d *skilletLogDrafter) turn(turn skilletTurnRows) {
 	d.steps, d.said, d.open = nil, "", make(map[skilletCall]bool)
 	last := turn.assistants[len(turn.assistants)-1]
 	meta := session.ParseMessageMetadata([]byte(last.Message.MetadataJSON))
-	d.finished = !rows.GoesOn(last) && !meta.Trace.PendingApproval &&
+	finished := !rows.GoesOn(last) && !meta.Trace.PendingApproval &&
 		(meta.Trace.EndReason == "" || meta.Trace.EndReason == semconv.EndFinish)
 	for _, m := range turn.assistants {
 		d.message(m)
@@ -360,7 +358,7 @@ func (d *skilletLogDrafter) turn(turn skilletTurnRows) {
 	for _, step := range d.steps {
 		d.entry(skilletStepEntry, "stepResult", step.Object, step.at)
 	}
-	if !d.finished {
+	if !finished {
 		return
 	}
 	text := cmp.Or(strings.TrimSpace(d.said), skilletNoResponse)
@@ -403,8 +401,6 @@ func (d *skilletLogDrafter) message(m *session.MessageAndParts) {
 	for i, data := range parts {
 		p := &m.Parts[i]
 		switch step := data.Object("data"); {
-		case p.Type == "text" && d.isResult(parts, i):
-			d.said = data.Text("text")
 		case data.Text("type") == "text":
 			d.step(p.UpdatedAt, rows.TextPart(skilletTextStep, data.Text("text")))
 		case session.IsToolType(p.Type):
@@ -415,15 +411,6 @@ func (d *skilletLogDrafter) message(m *session.MessageAndParts) {
 		}
 	}
 	frame(skilletAgentEnd, m.Message.UpdatedAt)
-}
-
-// isResult reports whether the text at i is the final result alone: as a step it would continue the text before it.
-func (d *skilletLogDrafter) isResult(parts []rows.Object, i int) bool {
-	if !d.native || !d.finished || i == 0 || i != len(parts)-1 || parts[i-1].Text("type") != "text" {
-		return false
-	}
-	text := parts[i].Text("text")
-	return text != "" && text == strings.TrimSpace(text) && text != strings.TrimSpace(parts[i-1].Text("text"))
 }
 
 func (d *skilletLogDrafter) tool(p *session.Part, data rows.Object, agent string) {

@@ -254,31 +254,6 @@ func TestSkilletNoTurnNoLog(t *testing.T) {
 	}
 }
 
-// Some ids are names as they stand, of the
-// others one is made.
-func TestSkilletLossOfTheID(t *testing.T) {
-	for id, kept := range map[string]bool{
-		"ses_000000000000SNU9EEyOhNrFYg": true, "13f357b3-8f64-4fde-aa60-c29d12969d7b": false, "ses_1": false,
-		"a/b": false,
-	} {
-		s := chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"a"}`})
-		s.Session.ID = id
-		for i := range s.Messages {
-			s.Messages[i].Message.SessionID = id
-			for j := range s.Messages[i].Parts {
-				s.Messages[i].Parts[j].SessionID = id
-			}
-		}
-		for _, place := range []string{"", "s.sqlite"} {
-			path := filepath.Join(t.TempDir(), place)
-			testscale.Must(t, skilletEncodeFile(path, s, false))
-			if got := skilletOnly(t, skilletDecodeFile(path, nil)).Session.ID; (got == id) != kept {
-				t.Errorf("session %s comes back as %s from %q, want it kept: %v", id, got, place, kept)
-			}
-		}
-	}
-}
-
 // EncodeFile with replace puts a session in the place of what is there of it, and of nothing
 // else.
 func TestSkilletReplace(t *testing.T) {
