@@ -100,19 +100,12 @@ func (e *acpEncoder) request(from, method string, params json.RawMessage) (id js
 // respond writes the response to a request. A JSON-RPC response has a result or an error.
 func (e *acpEncoder) respond(id json.RawMessage, key string, value any) { e.send("id", id, key, value) }
 
-// session writes how a session begins. One that came from a trace has a session/new only if the trace reported
-// something of it, or nothing else names the session.
+// session writes how a session begins.
 func (e *acpEncoder) session() {
 	row := &e.t.Session
 	e.initialize()
-	if !e.foreign && row.WorkspaceRoot == nil && row.Mode == nil && len(e.t.Messages) > 0 {
-		return
-	}
-	params, result := rows.Of("cwd", session.Deref(row.WorkspaceRoot)), rows.Of("sessionId", row.ID)
-	if row.WorkspaceRoot == nil && e.foreign {
-		params.Set("cwd", "/")
-	}
-	params.Set("mcpServers", []string{})
+	params := rows.Of("cwd", cmp.Or(session.Deref(row.WorkspaceRoot), "/"), "mcpServers", []string{})
+	result := rows.Of("sessionId", row.ID)
 	if row.Mode != nil && !e.version2 {
 		mode := rows.Of("id", *row.Mode, "name", *row.Mode)
 		result.Set("modes", rows.Of("currentModeId", *row.Mode, "availableModes", []rows.Object{mode}))
@@ -233,51 +226,39 @@ var acpStopReasons = map[string]string{
 }
 
 func (e *acpEncoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
-	// A call is not over before the last question about it.
-	lastAsked := make(map[string]int)
-	for j := range parts {
-		if m.Parts[j].Type == acpTypePermission && !e.foreign {
-			lastAsked[acpAskedAbout(parts[j].Object("data"))] = j
-		}
-	}
-	type ending struct {
-		at     int64
-		update rows.Object
-	}
-	ends := make(map[int][]ending) // by the part after which they come
+	ends := make(map[int][]rows.Object) // of calls, by the part after which they come
 	for j := range m.Parts {
 		p, data := &m.Parts[j], parts[j]
 		switch block := e.block(p, data); {
 		case block != nil:
 			e.chunk(p, block)
 		case p.ToolCallID != nil && session.IsToolType(p.Type) && *p.ToolCallID != "":
-			if end := e.tool(p, data, lastAsked[*p.ToolCallID] > j); end != nil {
-				after := max(acpLastDuring(m, j), lastAsked[*p.ToolCallID])
-				ends[after] = append(ends[after], ending{p.UpdatedAt, end})
+			last, asked := e.lastDuring(m, parts, j)
+			if end := e.tool(p, data, asked); end != nil {
+				ends[last] = append(ends[last], end)
 			}
 		default:
 			e.other(p, data)
 		}
-		slices.SortStableFunc(ends[j], func(a, b ending) int { return cmp.Compare(a.at, b.at) })
 		for _, end := range ends[j] {
-			e.update("tool_call_update", end.update)
+			e.update("tool_call_update", end)
 		}
 	}
 }
 
-// acpLastDuring returns the last of the parts that came while the call at j was open: those that began before it ended
-// and before the model spoke again, which it does with the result. Files and terminals that come with a call are the
-// work of it, also where nobody knows the time.
-func acpLastDuring(m *session.MessageAndParts, j int) int {
-	end := m.Parts[j].UpdatedAt
-	for k := j + 1; k < len(m.Parts); k++ {
-		p := &m.Parts[k]
-		spoken := p.ToolCallID == nil && !strings.HasPrefix(p.Type, "data-")
-		if spoken || p.CreatedAt > end || p.CreatedAt == end && p.Type != acpTypeFS && p.Type != acpTypeTerminal {
-			return k - 1
+// lastDuring returns the last of the parts that came while the call at j was open: files and terminals that follow it
+// are its work, and it is not over before the last question about it. asked reports that there is one.
+func (e *acpEncoder) lastDuring(m *session.MessageAndParts, parts []rows.Object, j int) (last int, asked bool) {
+	last = j
+	for k := j + 1; k < len(parts); k++ {
+		switch typ := m.Parts[k].Type; {
+		case typ == acpTypePermission && !e.foreign && acpAskedAbout(parts[k].Object("data")) == *m.Parts[j].ToolCallID:
+			last, asked = k, true
+		case (typ == acpTypeFS || typ == acpTypeTerminal) && last == k-1:
+			last = k
 		}
 	}
-	return len(m.Parts) - 1
+	return last, asked
 }
 
 // chunk writes a block of an answer. Texts that follow one another would be read as one, if they were not of different

@@ -147,11 +147,6 @@ func TestACPCallsEndAfterTheirWork(t *testing.T) {
 		want        []string
 	}{
 		{
-			"parallel calls", acpAnswered(t, acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 10),
-				acpToolPart("c2", "output-error", `"input":{},"errorText":"e"`, 4, 9), text),
-			[]string{"begin c1", "begin c2", "end c2", "end c1", "text"},
-		},
-		{
 			"calls one after another",
 			acpAnswered(t, acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 4),
 				acpToolPart("c2", "output-available", `"input":{},"output":1`, 5, 6), text),
