@@ -165,7 +165,7 @@ func (s *sink) wroteFile(r jsonl.Result) {
 		s.logger.Info("Writing "+subject+" succeeded again.", zap.String("file", r.File))
 	default:
 		s.logger.Warn("Writing "+subject+" failed, will be tried again.",
-			zap.String("file", r.File), zap.Error(r.Err), zap.String("remedy", r.Remedy()))
+			zap.String("file", r.File), zap.Error(r.Err), zap.String("remedy", jsonl.Remedy))
 	}
 }
 

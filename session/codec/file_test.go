@@ -1,7 +1,6 @@
 package codec_test
 
 import (
-	"crypto/sha256"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -24,19 +23,6 @@ func TestEveryIDHasAFileNameOfItsOwn(t *testing.T) {
 		strings.Repeat("/", 5000),
 		strings.Repeat("é", 200), strings.Repeat("a", 159), strings.Repeat("a", 160), strings.Repeat("a", 161),
 	}
-	// The hash of a long id, spelled in the cases of the letters of a shorter one.
-	long := strings.Repeat("b", 5000)
-	sum := sha256.Sum256([]byte(long))
-	for n := 128; n <= 170; n++ {
-		forged := []byte(long[:n])
-		for i := range 128 {
-			if sum[i/8]&(0x80>>(i%8)) != 0 {
-				forged[i] -= 'a' - 'A'
-			}
-		}
-		ids = append(ids, string(forged))
-	}
-	ids = append(ids, long)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		id := make([]byte, r.IntN(6))
@@ -67,12 +53,10 @@ func TestEveryIDHasAFileNameOfItsOwn(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]string{
-		"ses_1fa2bdc08000YO9dOSXjsMd9kP": "ses_1fa2bdc08000YO9dOSXjsMd9kP~0000ce44", "Ab": "Ab~8", "ab": "ab",
+		"ses_1fa2bdc08000YO9dOSXjsMd9kP": "ses_1fa2bdc08000YO9dOSXjsMd9kP~6d7780e56084dd1b", "Ab": "Ab~025b5573cb68f3af", "ab": "ab",
 		"ef8b65a1-f918-492b-ab49-64ed656ea4c5": "ef8b65a1-f918-492b-ab49-64ed656ea4c5",
-		"../../trap":                           "%2E%2E%2F%2E%2E%2Ftrap",
-		"../etc/passwd":                        "%2E%2E%2Fetc%2Fpasswd", ".hidden": "%2Ehidden", "a b": "a%20b",
-		"a/b": "a%2Fb", "a-b": "a-b",
-		"%2f": "%252f",
+		"../../trap":                           "______trap~3fb60ca3d3a82e4a",
+		"a-b":                                  "a-b",
 	} {
 		if got := codec.FileName(id); got != want {
 			t.Errorf("id %q has the name %q, want %q", id, got, want)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -175,29 +174,9 @@ func (d *Directory) tried(r Result) {
 	d.report(r)
 }
 
-var remedies = []struct {
-	text string
-	of   []error
-}{
-	{"make the store available: see its own error", []error{store.ErrUnavailable}},
-	{"run agenttrace store check on the session", []error{errUnreadable}},
-	{"make room on the file system of jsonl::directory", []error{syscall.ENOSPC, syscall.EDQUOT}},
-	{"let the collector write to jsonl::directory and the files in it", []error{syscall.EROFS, fs.ErrPermission}},
-	{"move away what has the name of the file", []error{syscall.EISDIR, syscall.ENOTEMPTY, fs.ErrExist}},
-}
-
 // Remedy is what can be done about a failure.
-func (r Result) Remedy() string {
-	for _, remedy := range remedies {
-		if slices.ContainsFunc(remedy.of, func(target error) bool { return errors.Is(r.Err, target) }) {
-			return remedy.text
-		}
-	}
-	return "see that the collector can write to jsonl::directory"
-}
-
-// errUnreadable is for a session that cannot be read whole.
-var errUnreadable = errors.New("the session cannot be read")
+const Remedy = "see that the store is available, that agenttrace store check finds nothing wrong with the session, and " +
+	"that the collector can write to jsonl::directory, where there is room"
 
 // export replaces the file of one session and notes that in the store.
 func (d *Directory) export(ctx context.Context, id, name string, touched int64) (written bool, err error) {
@@ -211,7 +190,7 @@ func (d *Directory) export(ctx context.Context, id, name string, touched int64) 
 	case errors.Is(err, store.ErrUnavailable):
 		return false, &commonError{err}
 	case err != nil:
-		return false, fmt.Errorf("%w: %w", errUnreadable, err)
+		return false, fmt.Errorf("the session cannot be read: %w", err)
 	default:
 		if err := replaceFile(name, s); err != nil {
 			return false, err

@@ -114,9 +114,6 @@ func (d *decoder) readObject(s *source, line *int) error {
 			if scan.inString || bodyBegins(s.peek(size + 32)[size:]) {
 				d.damaged(begin, at, errCutBody)
 				s.skip(int64(size))
-				if next := s.peek(32); len(next) > 0 && next[0] != '{' && !bodyBegins(next) {
-					s.nextLine(line)
-				}
 				return nil
 			}
 		}
@@ -191,7 +188,7 @@ func (d *decoder) decodeJSON(raw []byte, line int, at int64) error {
 	case d.recognized || d.inFrame:
 		d.damaged(line, at, errors.New("an object without resourceSpans and resourceLogs; it is left out"))
 	default:
-		return fmt.Errorf("%w: %s", ErrFormat, jsonKind(raw, keys))
+		return fmt.Errorf("%w: %s", ErrFormat, otherJSON)
 	}
 	return nil
 }
@@ -212,21 +209,8 @@ func tryDecode[T any](decode func([]byte) (T, error), raw []byte) (v T, err erro
 	return v, err
 }
 
-// jsonKind states what a JSON file is that is not OTLP, and what to do.
-func jsonKind(raw []byte, keys map[string]string) string {
-	has := func(want string) bool { _, ok := keys[want]; return ok }
-	switch {
-	case has("data") && bytes.Contains(raw[:min(len(raw), 64<<10)], []byte(`"traceID"`)),
-		has("traceID") && has("spans"):
-		return "it is JSON of the Jaeger UI; fetch the trace from Jaeger's /api/v3/traces/TRACE_ID, which is OTLP"
-	case has("traceId") && has("id"):
-		return "it is JSON of Zipkin; write the spans with an OTLP exporter or the collector's file exporter"
-	case has("batches"):
-		return "it is JSON of Tempo's first API; " +
-			"fetch the trace as protobuf, with the header Accept: application/protobuf"
-	}
-	return "it is JSON of another kind"
-}
+// otherJSON states what a JSON file is that is not OTLP, such as one of Jaeger's UI, and what to do.
+const otherJSON = "it is JSON of another kind; of Jaeger (/api/v3/traces/TRACE_ID) and Tempo (as protobuf) take OTLP"
 
 // FirstObject returns the keys of the first JSON object in head, which may be cut off, with their values where they are
 // strings, and else what they begin with: {, [ or nothing.

@@ -209,7 +209,8 @@ func (d *decoder) read(s *source) error {
 		d.damaged(0, s.offset, errors.New("it is neither a body in JSON nor one in protobuf"))
 		return nil
 	}
-	return fmt.Errorf("%w: %s", ErrFormat, kindOf(head))
+	return fmt.Errorf("%w: it is %s", ErrFormat,
+		strings.Replace(http.DetectContentType(head), "; charset=", " in ", 1))
 }
 
 // Compression names what a content that begins with head is packed with, gzip or zstd, or "".
@@ -277,16 +278,13 @@ func beginsResource(head []byte, n uint64) bool {
 	if k <= 0 || inner > n-1 {
 		return false
 	}
-	rest := head[1+k:]
 	first := byte(0)
-	if len(rest) > 0 {
+	if rest := head[1+k:]; len(rest) > 0 {
 		first = rest[0]
 	}
 	switch head[0] {
-	case 0x0a: // the resource: its attributes, how many were dropped, its entities
-		return first == 0x0a || first == 0x10 || first == 0x1a || inner == 0 && (first == 0x12 || uint64(k) == n-1)
-	case 0x12: // a scope with its spans, records or metrics
-		return first == 0x0a || first == 0x12 || first == 0x1a || inner == 0
+	case 0x0a, 0x12: // the resource, or a scope with its spans, records or metrics
+		return inner == 0 || bytes.IndexByte([]byte{0x0a, 0x10, 0x12, 0x1a}, first) >= 0
 	case 0x1a: // the URL of a schema
 		return inner > 0 && first > ' '
 	}
@@ -362,15 +360,4 @@ func (b *budgeted) Read(p []byte) (int, error) {
 	}
 	b.budget.Left -= int64(n) + valueCost*int64(values)
 	return n, err
-}
-
-// kindOf states what a file is that is not OTLP.
-func kindOf(head []byte) string {
-	text := bytes.TrimLeft(head, " \t\r\n")
-	for _, word := range []string{"null", "true", "false", `"`} {
-		if bytes.HasPrefix(text, []byte(word)) {
-			return "it is JSON that holds " + strings.Replace(word, `"`, "a string", 1) + " and no object"
-		}
-	}
-	return "it is " + strings.Replace(http.DetectContentType(head), "; charset=", " in ", 1)
 }

@@ -298,12 +298,7 @@ func TestJSON(t *testing.T) {
 			strings.Repeat(`{"arrayValue":{"values":[`, 1_000_000) + strings.Repeat("]}}", 1_000_000) + "}]}]}]}]}\n" +
 			span("b"), spans: 1,
 			damaged: []string{"line 1: a value of the request is nested deeper than 500 levels; it is left out"}},
-		"Jaeger": {in: `{"data":[{"traceID":"1","spans":[]}],"total":0}`, err: "not OTLP: it is JSON of the Jaeger " +
-			"UI; fetch the trace from Jaeger's /api/v3/traces/TRACE_ID, which is OTLP"},
-		"Zipkin": {in: `[{"traceId":"1","id":"2","name":"x"}]`, err: "not OTLP: it is JSON of Zipkin; write the " +
-			"spans with an OTLP exporter or the collector's file exporter"},
-		"a session": {in: `{"type":"session","data":{}}`,
-			err: "not OTLP: it is JSON of another kind"},
+		"Jaeger": {in: `{"data":[{"traceID":"1","spans":[]}],"total":0}`, err: "not OTLP: " + otherJSON},
 		"zip":    {in: "PK\x03\x04...", err: "not OTLP: it is application/zip"},
 		"UTF-16": {in: "\xff\xfe{\x00", err: "not OTLP: it is text/plain in utf-16le"},
 		"text":   {in: "Hello, here I am.", err: "not OTLP: it is text/plain in utf-8"},
