@@ -76,6 +76,8 @@ type sender struct {
 	sink   *sink
 	// seen are the sessions of the outbox as they were last looked at.
 	seen map[string]*seenSession
+	// failing is the last error, which is logged once.
+	failing string
 }
 
 // seenSession is what is known of a session in the outbox. Times are those of looks, so that the clocks of other
@@ -131,8 +133,15 @@ func (s *sender) look(ctx context.Context, settle time.Duration) error {
 			err = s.session(ctx, u, at, settle)
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		s.sink.logger.Warn("Sending the spans of sessions failed, will be tried again.", zap.Error(err))
+	switch was := s.failing; {
+	case err == nil:
+		if s.failing = ""; was != "" {
+			s.sink.logger.Info("Sending the spans of sessions succeeded again.")
+		}
+	case ctx.Err() == nil:
+		if s.failing = err.Error(); s.failing != was {
+			s.sink.logger.Warn("Sending the spans of sessions failed, will be tried again.", zap.Error(err))
+		}
 	}
 	return err
 }

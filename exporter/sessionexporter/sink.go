@@ -62,9 +62,7 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 	if err != nil {
 		return err // Validate has reported so before
 	}
-	s.store, err = s.open(ctx, s.config.location(), stores.Options{Synchronous: s.config.Synchronous,
-		Outbox: s.config.JSONL.HasValue(), SpanOutbox: s.config.next != nil, MaxBytes: s.config.MaxSizeMiB << 20})
-	if err != nil {
+	if s.store, err = s.reach(ctx); err != nil {
 		return err
 	}
 	s.unknown = unknownScopes{logger: s.logger, redact: redactor, all: make(map[ingest.Scope]ingest.ScopeCounts)}
@@ -87,6 +85,27 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 	s.started = 1
 	s.attach(host)
 	return nil
+}
+
+// startTimeout is how long a start waits for the server of a store.
+const startTimeout = time.Minute
+
+// reach opens the store. The server of one may start at the same time as the collector.
+func (s *sink) reach(ctx context.Context) (store.Store, error) {
+	o := stores.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
+		SpanOutbox: s.config.next != nil, MaxBytes: s.config.MaxSizeMiB << 20}
+	for deadline := time.Now().Add(startTimeout); ; {
+		st, err := s.open(ctx, s.config.location(), o)
+		if err == nil || s.config.DSN == "" || !errors.Is(err, store.ErrUnavailable) || time.Now().After(deadline) {
+			return st, err
+		}
+		s.logger.Warn("waiting for the session store", zap.Error(err))
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		}
+	}
 }
 
 // attach gives the store to the extensions that serve one, such as session_view.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,11 @@ func newDemo(version string) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if x.OTLPEndpoint != "" {
+			if err := answers(cmd.Context(), x.OTLPEndpoint); err != nil {
+				return err
+			}
+		}
 		begin := time.Now()
 		o := collector.Options{Version: version, Store: path, OTLPEndpoint: x.OTLPEndpoint}
 		named := cmd.Flags().Changed("store")
@@ -57,6 +63,23 @@ func newDemo(version string) *cobra.Command {
 		}
 		return showDemo(cmd, o.Store, option, result, x.OTLPEndpoint, time.Since(begin))
 	})
+}
+
+// answers reports whether a server is where the trace shall be sent to: better
+// than a link to a trace that never arrived.
+func answers(ctx context.Context, endpoint string) error {
+	_, address, found := strings.Cut(endpoint, "://")
+	if !found {
+		address = endpoint
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("send the trace to %s: nothing answers there: %w; start Jaeger or leave --otlp-endpoint out",
+			endpoint, err)
+	}
+	return conn.Close()
 }
 
 func locked(ctx context.Context, path string) bool {

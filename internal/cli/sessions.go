@@ -277,6 +277,10 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 			return usagef("%s deletes for good, and there is nobody to ask; add --yes", cmd.Name())
 		}
 		for i := range sessions {
+			if i == 20 && len(sessions) > 21 {
+				_ = note(cmd, "  and %d more\n", len(sessions)-i)
+				break
+			}
 			_ = note(cmd, "  %s  %s\n", document.Sanitize(sessions[i].ID), document.OneLine(sessions[i].Title))
 		}
 		_ = note(cmd, "delete %s for good? [y/N] ", counted(len(sessions), "session"))
