@@ -190,13 +190,20 @@ func (a *assembly) bound() {
 		if start == end {
 			continue
 		}
-		// The longest prefix of what is asked that was asked before. Where the history is cut (History > 0), what it ends
-		// with is new, unless the call that was asked it failed.
+		latest := "" // what the request before ended with
+		for _, b := range before {
+			if b.trace != n.TraceID {
+				latest = b.prompt
+			}
+		}
+		// The longest prefix of what is asked that was asked before. Where the history has answers (History > 0), what it
+		// ends with is new, unless it begins with what the request before asked, which was then not answered, or with
+		// what a call that failed was asked.
 		known := start
 		for i := end - 1; i > start && known == start; i-- {
 			prefix := textOf(fact.PartsOf(n.Input[start:i]))
 			if slices.ContainsFunc(before, func(b asked) bool {
-				return b.trace != n.TraceID && b.prompt == prefix && (b.failed || n.History == 0)
+				return b.trace != n.TraceID && b.prompt == prefix && (b.failed || n.History == 0 || prefix == latest)
 			}) {
 				known = i
 			}
