@@ -34,11 +34,14 @@ type Outline struct {
 // LoadOutline reads the outline of the session with the id. The error for a session that is not there wraps
 // [store.ErrNotFound].
 func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
-	o, err := r.rows(ctx, id)
+	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{Outline: true})
 	if err != nil {
 		return nil, err
 	}
-	t := o.in.Transcript
+	t := e.Sorted()
+	o := &Outline{r: r, in: Input{Transcript: t}, toolCalls: e.ToolCalls, messages: make([]*Message, len(t.Messages)),
+		at: make(map[string]int, len(t.Messages)), numbers: make(map[string]int, len(t.Messages)),
+		loaded: make(map[string]bool)}
 	if err := r.complete(ctx, &o.in); err != nil {
 		return nil, err
 	}
@@ -48,6 +51,7 @@ func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 	var queued []string // whether they wait depends on their spans
 	for i := range t.Messages {
 		m := &t.Messages[i].Message
+		o.at[m.ID] = i
 		if m.Role == session.RoleUser && strings.Contains(m.MetadataJSON, `"queued_at"`) {
 			queued = append(queued, m.ID)
 		}
@@ -63,47 +67,26 @@ func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 	return o, nil
 }
 
-// rows reads an outline without what is about its messages.
-func (r Reader) rows(ctx context.Context, id string) (*Outline, error) {
-	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{Outline: true})
-	if err != nil {
-		return nil, err
-	}
-	t := e.Sorted()
-	o := &Outline{r: r, in: Input{Transcript: t}, toolCalls: e.ToolCalls, messages: make([]*Message, len(t.Messages)),
-		at: make(map[string]int, len(t.Messages)), numbers: make(map[string]int, len(t.Messages)),
-		loaded: make(map[string]bool)}
-	for i := range t.Messages {
-		o.at[t.Messages[i].Message.ID] = i
-	}
-	return o, nil
-}
-
-// loadSums reads what [Reader.Each] has of a session with sums.
+// loadSums reads what [Reader.Each] has of a session with sums: its outline, what began its turns, and its last turn.
 func (r Reader) loadSums(ctx context.Context, id string) (*Document, error) {
-	o, err := r.rows(ctx, id)
+	o, err := r.LoadOutline(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	asked := []string{}
-	for i := range o.in.Transcript.Messages {
-		m := &o.in.Transcript.Messages[i].Message
-		// Spans or texts decide what a message means for its session that is queued, as it may have been taken, or
-		// incomplete, as it may be streaming.
-		if strings.Contains(m.MetadataJSON, `"queued_at"`) || strings.Contains(m.MetadataJSON, `"incomplete"`) {
-			return r.LoadAll(ctx, id)
-		}
-		if m.Role == session.RoleUser {
-			asked = append(asked, m.ID)
-		}
+	numbers := make([]int, len(o.Turns))
+	for i := range numbers {
+		numbers[i] = i + 1
 	}
-	if _, err := o.read(ctx, store.ExcerptQuery{Messages: asked}); err != nil {
+	if n := len(numbers); n > 0 {
+		err = o.Load(ctx, n, n)
+	}
+	if err == nil {
+		err = o.LoadQuestions(ctx, numbers)
+	}
+	if err != nil {
 		return nil, err
 	}
-	o.in.Now, o.in.IdleTimeout = r.limits()
-	doc := o.build()
-	doc.Estimate(r.Price)
-	return doc, nil
+	return o.Document(), nil
 }
 
 // TurnOf returns the number of the turn of a message, 0 if it has none.
@@ -214,45 +197,10 @@ func (o *Outline) build() *Document {
 	return doc
 }
 
-// Range returns the turns from first to last, as [Document.Between] does of the whole document, for a page that shows
-// nothing else of the session: the totals are only the number of turns, and prompts and catalogs name only these turns.
-func (o *Outline) Range(ctx context.Context, first, last int) (*Document, error) {
-	if err := o.Load(ctx, first, last); err != nil {
-		return nil, err
-	}
-	some := o.noticed().Between(first, last)
-	others := func(n int) bool { return n < first || n > last }
-	for _, p := range some.SystemPrompts {
-		p.Turns = slices.DeleteFunc(p.Turns, others)
-	}
-	for _, c := range some.ToolCatalogs {
-		c.Turns = slices.DeleteFunc(c.Turns, others)
-	}
-	some.Estimate(o.r.Price)
-	some.Totals = Totals{Turns: len(o.Turns)}
-	return some, nil
-}
-
-// LoadRange reads turns of the session with the id: see [Outline.Range].
-func (r Reader) LoadRange(ctx context.Context, id string, first, last int) (*Document, error) {
-	o, err := r.LoadOutline(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return o.Range(ctx, first, last)
-}
-
 // Document returns the session with all turns. Those that are not loaded lack texts and successful calls, and what is
 // about them: prompts, spans, decisions and children. The notices are those of the turns that are loaded, and those
 // that the rows of the other messages report.
 func (o *Outline) Document() *Document {
-	doc := o.noticed()
-	doc.Estimate(o.r.Price)
-	return doc
-}
-
-// noticed is Document without estimates.
-func (o *Outline) noticed() *Document {
 	o.in.Now, o.in.IdleTimeout = o.r.limits()
 	doc, in := o.build(), o.in
 	in.Transcript = &session.Transcript{Session: in.Transcript.Session}
@@ -269,6 +217,7 @@ func (o *Outline) noticed() *Document {
 	doc.Notices = slices.DeleteFunc(doc.Notices, func(n session.Notice) bool {
 		return n.Rule == "content" && !o.loaded[n.MessageID] // its parts were not read
 	})
+	doc.Estimate(o.r.Price)
 	return doc
 }
 

@@ -367,15 +367,13 @@ func (a *api) sessionEvents(w http.ResponseWriter, r *http.Request, p sessionEve
 		if first == 0 {
 			first = max(1, n-p.Turns+1)
 		}
-		doc := new(document.Document)
-		if first <= n {
-			doc, err = o.Range(ctx, first, n)
-		} else {
-			doc.Status, err = a.Sessions.LoadStatus(ctx, p.ID)
+		if n > 0 {
+			err = o.Load(ctx, min(first, n), n)
 		}
 		if err != nil {
 			return err
 		}
+		doc := o.Document().Between(first, n)
 		err = s.event(eventStatus, p.ID, doc.Status)
 		for _, turn := range doc.Turns {
 			err = errors.Join(err, s.event(eventTurn, strconv.Itoa(turn.Number), turn))

@@ -71,33 +71,18 @@ func noTurn(id string, parameter string, n, turns int) error {
 	return NotFoundf(parameter, remedy, "%s", what)
 }
 
-// oneTurn is a session with one turn. Of the totals it has the number of turns: the others would be read of all
-// messages.
-type oneTurn struct {
-	document.Document
-	Totals turnTotals `json:"totals"`
-}
-
-type turnTotals struct {
-	Turns int `json:"turns"`
-}
-
 // turnPath names a turn.
 type turnPath struct {
 	sessionPath
 	N int
 }
 
-func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
-	doc, err := a.Sessions.LoadRange(ctx, p.ID, p.N, p.N)
+func (a *api) turn(ctx context.Context, p turnPath) (*document.Document, error) {
+	doc, err := a.Sessions.LoadTurns(ctx, p.ID, p.N, p.N)
 	if none, ok := errors.AsType[*document.NoTurnError](err); ok {
 		err = noTurn(p.ID, "n", none.Number, none.Turns)
 	}
-	if err != nil {
-		return t, err
-	}
-	doc.Queued = nil
-	return oneTurn{*doc, turnTotals{doc.Totals.Turns}}, nil
+	return doc, err
 }
 
 type replayParams struct {

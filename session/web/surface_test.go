@@ -106,7 +106,7 @@ func TestSchemasHaveTheMembersOfTypes(t *testing.T) {
 	for name, of := range map[string]any{
 		"SessionList": sessionList{}, "SearchResult": searchResult{}, "Stats": store.Stats{},
 		"ServerStatus": serverStatus{}, "SessionHead": sessionHead{}, "Document": document.Document{},
-		"OneTurn": oneTurn{}, "Bundle": replay.Bundle{}, "Eligibility": document.Eligibility{}, "WholePart": wholePart{},
+		"Bundle": replay.Bundle{}, "Eligibility": document.Eligibility{}, "WholePart": wholePart{},
 		"Transcript": session.Transcript{}, "AnnotationList": annotationList{}, "DecisionList": decisionList{},
 		"SpanList": spanList{}, "Diff": document.Diff{}, "Text": text{}, "Located": located{}, "Deleted": deleted{},
 		"SessionChange": sessionChange{}, "NewAnnotation": newAnnotation{}, "NewFork": newFork{}, "Place": Place{},
