@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,14 +22,13 @@ import (
 // Results are what a model reads, so they are short: a longer one ends with how to ask for the rest.
 const (
 	maxText     = 40_000 // bytes of a result
-	maxRows     = 100
-	defaultRows = 20
+	rowsAtOnce  = 20
 	turnsAtOnce = 5
 )
 
 // mcpServer answers the calls.
 type mcpServer struct {
-	Backend
+	*api
 	zone *time.Location
 }
 
@@ -35,7 +36,7 @@ type mcpServer struct {
 // Nothing can be changed through it, except that agents may give scores if the backend has Change. Times are in the
 // zone; nil means UTC. It runs until its transport ends, and closes nothing.
 func NewMCP(b Backend, version string, zone *time.Location) *mcp.Server {
-	s := &mcpServer{b, zone}
+	s := &mcpServer{&api{Backend: b, version: version}, zone}
 	texts := make(map[string]string)
 	for line := range strings.Lines(mcpText) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -43,15 +44,22 @@ func NewMCP(b Backend, version string, zone *time.Location) *mcp.Server {
 	}
 	m := mcp.NewServer(&mcp.Implementation{Name: "agenttrace", Title: "Past agent sessions", Version: version},
 		&mcp.ServerOptions{Instructions: texts["instructions"]})
-	add(s, m, texts, "list_sessions", s.list)
-	add(s, m, texts, "search_sessions", s.search)
-	add(s, m, texts, "read_session", s.read)
-	add(s, m, texts, "read_part", s.part)
-	add(s, m, texts, "session_status", s.status)
-	add(s, m, texts, "session_stats", s.stats)
-	add(s, m, texts, "diff_sessions", s.diff)
+	tool := func(name string) *mcp.Tool {
+		closed := false // to the world, and destroys nothing
+		return &mcp.Tool{Name: name, Description: texts[name],
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: name != scoreTool, IdempotentHint: true,
+				DestructiveHint: &closed, OpenWorldHint: &closed}}
+	}
+	s.ask(m, tool("list_sessions"), "listSessions", "project", "agent", "model", "status", "tag", "tool", "text", "errors",
+		"since", "children", "archived", "limit", "cursor")
+	s.ask(m, tool("search_sessions"), "search", "q", "regexp", "project", "agent", "since", "limit")
+	s.ask(m, tool("session_stats"), "stats", "by", "project", "agent", "model", "since", "zone")
+	add(s, m, tool("read_session"), s.read)
+	add(s, m, tool("read_part"), s.part)
+	add(s, m, tool("session_status"), s.status)
+	add(s, m, tool("diff_sessions"), s.diff)
 	if b.Change != nil {
-		add(s, m, texts, scoreTool, s.score)
+		add(s, m, tool(scoreTool), s.score)
 	}
 	return m
 }
@@ -86,14 +94,9 @@ func (s *mcpServer) score(ctx context.Context, in scoreArgs) (text string, err e
 //go:embed mcp.txt
 var mcpText string
 
-// add registers a tool, which reads unless it is scoreTool. As in parameters of the API, an argument with the tag
-// session names a session, and do gets its id.
-func add[In any](s *mcpServer, m *mcp.Server, texts map[string]string, name string,
-	do func(context.Context, In) (string, error)) {
-	closed := false // to the world, and destroys nothing
-	tool := &mcp.Tool{Name: name, Description: texts[name],
-		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: name != scoreTool, IdempotentHint: true,
-			DestructiveHint: &closed, OpenWorldHint: &closed}}
+// add registers a tool. As in parameters of the API, an argument with the tag session names a session, and do gets its
+// id.
+func add[In any](s *mcpServer, m *mcp.Server, tool *mcp.Tool, do func(context.Context, In) (string, error)) {
 	mcp.AddTool(m, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
 		if err := s.resolve(ctx, reflect.ValueOf(&in).Elem()); err != nil {
 			return nil, nil, err
@@ -106,80 +109,60 @@ func add[In any](s *mcpServer, m *mcp.Server, texts map[string]string, name stri
 	})
 }
 
-// filterArgs select sessions, by the names that the filters have everywhere.
-type filterArgs struct {
-	Project string   `json:"project,omitempty" jsonschema:"only sessions of this project: the root of its workspace"`
-	Agent   string   `json:"agent,omitempty" jsonschema:"only sessions of this agent"`
-	Model   string   `json:"model,omitempty" jsonschema:"only sessions with this model"`
-	Tags    []string `json:"tags,omitempty" jsonschema:"only sessions with all of these tags"`
-	Tool    string   `json:"tool,omitempty" jsonschema:"only sessions in which this tool was called"`
-	Text    string   `json:"text,omitempty" jsonschema:"only sessions with this text in the title or a message"`
-	Errors  bool     `json:"errors,omitempty" jsonschema:"only sessions with an error"`
-	Since   string   `json:"since,omitempty" jsonschema:"only sessions active since this time, as of RFC 3339"`
-}
-
-func (a *filterArgs) filter() (f store.SessionFilter, err error) {
-	f = store.SessionFilter{
-		Project: a.Project, Agent: a.Agent, Model: a.Model, Tags: a.Tags, Tool: a.Tool, Text: a.Text, Errors: a.Errors,
-	}
-	f.Since, err = sinceOf(a.Since)
-	return f, err
-}
-
-// sinceOf is a time of the arguments; nothing is the zero time.
-func sinceOf(text string) (at time.Time, err error) {
-	if text != "" {
-		if at, err = store.ParseTime(text, time.Now(), time.UTC); err != nil {
-			err = fmt.Errorf("since: %w", err)
+// ask registers a tool that asks an operation of the API. Its arguments are some of the parameters of that, and its
+// result is the answer.
+func (s *mcpServer) ask(m *mcp.Server, tool *mcp.Tool, operation string, arguments ...string) {
+	op, properties, required := operationOf(operation), map[string]any{}, []string{}
+	for _, p := range op.Parameters {
+		if !slices.Contains(arguments, p.Name) {
+			continue
 		}
+		if p.Required {
+			required = append(required, p.Name)
+		}
+		p.Schema.Default = nil // the SDK cannot add one to arguments that are null
+		properties[p.Name] = struct {
+			schema
+			Description string `json:"description"`
+		}{p.Schema, p.Description}
 	}
-	return at, err
-}
-
-type listArgs struct {
-	filterArgs
-	Children bool   `json:"children,omitempty" jsonschema:"include sessions of sub-agents"`
-	Archived bool   `json:"archived,omitempty" jsonschema:"include archived sessions"`
-	Limit    int    `json:"limit,omitempty" jsonschema:"maximum number of sessions, 20 if it is left out, at most 100"`
-	After    string `json:"after,omitempty" session:"" jsonschema:"continue after the session with this id, the last of the previous list"`
-}
-
-func (s *mcpServer) list(ctx context.Context, in listArgs) (string, error) {
-	limit, err := bounded("limit", in.Limit, defaultRows, maxRows)
-	if err != nil {
-		return "", err
-	}
-	filter, err := in.filter()
-	if err != nil {
-		return "", err
-	}
-	q := store.SessionQuery{SessionFilter: filter, Children: in.Children, Archived: in.Archived, Limit: limit + 1}
-	if in.After != "" {
-		last, err := s.Sessions.Session(ctx, in.After)
+	tool.InputSchema = map[string]any{"type": "object", "properties": properties, "required": required,
+		"additionalProperties": false}
+	add(s, m, tool, func(ctx context.Context, in map[string]any) (string, error) {
+		query := url.Values{}
+		for name, value := range map[string]any{"limit": rowsAtOnce, "zone": s.zone.String()} {
+			if properties[name] != nil && in[name] == nil {
+				query.Set(name, fmt.Sprint(value))
+			}
+		}
+		for name, value := range in {
+			values, many := value.([]any)
+			if !many {
+				values = []any{value}
+			}
+			for _, v := range values {
+				query.Add(name, fmt.Sprint(v))
+			}
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/?"+query.Encode(), nil)
 		if err != nil {
 			return "", err
 		}
-		q.Before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
-	}
-	rows, err := s.Sessions.Select(ctx, q, "")
-	if err != nil {
-		return "", err
-	}
-	more := len(rows) > limit
-	rows = rows[:min(limit, len(rows))]
-	items, _, err := s.Sessions.Items(ctx, rows)
-	if err != nil {
-		return "", err
-	}
-	if len(items) == 0 {
-		return "no sessions", nil
-	}
-	text, err := jsonLines(items)
-	if more {
-		text += fmt.Sprintf("there are more: pass after=%q\n", items[len(items)-1].ID)
-	}
-	return text, err
+		w := result{header: http.Header{}}
+		err = endpoints[op.ID](s.api, op, &w, r)
+		return cut(w.String(), "ask for less"), err
+	})
 }
+
+// result is a ResponseWriter that keeps the body.
+type result struct {
+	bytes.Buffer
+	header http.Header
+}
+
+func (r *result) Header() http.Header { return r.header }
+
+func (r *result) WriteHeader(int) {}
 
 func jsonLines[V any](values []V) (string, error) {
 	var b strings.Builder
@@ -187,78 +170,25 @@ func jsonLines[V any](values []V) (string, error) {
 	return b.String(), err
 }
 
-// bounded is a number of the arguments, or its default.
-func bounded(name string, n, otherwise, most int) (int, error) {
-	switch {
-	case n == 0:
-		return otherwise, nil
-	case n < 0 || n > most:
-		return 0, fmt.Errorf("%s is %d; use a number from 1 to %d", name, n, most)
-	}
-	return n, nil
-}
-
 // resolve puts the ids of sessions in the place of their names in arguments.
 func (s *mcpServer) resolve(ctx context.Context, args reflect.Value) error {
+	if args.Kind() != reflect.Struct {
+		return nil
+	}
 	for _, f := range reflect.VisibleFields(args.Type()) {
-		_, names := f.Tag.Lookup("session")
-		name := args.FieldByIndex(f.Index).String()
-		if !names || name == "" && strings.Contains(f.Tag.Get("json"), "omitempty") {
-			continue
+		if _, names := f.Tag.Lookup("session"); names {
+			id, err := s.Sessions.Resolve(ctx, args.FieldByIndex(f.Index).String())
+			if err != nil {
+				return fmt.Errorf("%w; list_sessions has the ids", err)
+			}
+			args.FieldByIndex(f.Index).SetString(id)
 		}
-		id, err := s.Sessions.Resolve(ctx, name)
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-			return fmt.Errorf("no session is named %q; list_sessions lists them", name)
-		case errors.Is(err, store.ErrAmbiguous):
-			return fmt.Errorf("several sessions are named %q; give more of the id", name)
-		case err != nil:
-			return err
-		}
-		args.FieldByIndex(f.Index).SetString(id)
 	}
 	return nil
 }
 
 func (s *mcpServer) words() render.Options {
 	return render.Options{Width: 120, Location: s.zone, Now: time.Now(), Lines: 40}
-}
-
-type searchArgs struct {
-	Text   string `json:"text" jsonschema:"what to look for, upper and lower case alike"`
-	Regexp bool   `json:"regexp,omitempty" jsonschema:"text is a regular expression"`
-	Agent  string `json:"agent,omitempty" jsonschema:"only sessions of this agent"`
-	Since  string `json:"since,omitempty" jsonschema:"only since this time, as of RFC 3339"`
-	Limit  int    `json:"limit,omitempty" jsonschema:"maximum number of results, 20 if it is left out, at most 100"`
-}
-
-func (s *mcpServer) search(ctx context.Context, in searchArgs) (string, error) {
-	if in.Text == "" {
-		return "", errors.New("text is empty; give a text to look for")
-	}
-	limit, err := bounded("limit", in.Limit, defaultRows, maxRows)
-	if err != nil {
-		return "", err
-	}
-	q := store.SearchQuery{Text: in.Text, Regexp: in.Regexp, Agent: in.Agent}
-	if _, err := q.Compile(); in.Regexp && err != nil {
-		return "", err
-	}
-	if q.Since, err = sinceOf(in.Since); err != nil {
-		return "", err
-	}
-	hits, more, err := s.Sessions.Find(ctx, q, nil, limit, 0)
-	if err != nil {
-		return "", err
-	}
-	if len(hits) == 0 {
-		return "nothing was found", nil
-	}
-	text, err := jsonLines(hits)
-	if more {
-		text += "there are more: narrow the search, or raise limit\n"
-	}
-	return cut(text, "narrow the search, or lower limit"), err
 }
 
 type readArgs struct {
@@ -357,28 +287,6 @@ func (s *mcpServer) status(ctx context.Context, in sessionArgs) (string, error) 
 	var b bytes.Buffer
 	err = render.Status(&b, &status, s.words())
 	return b.String(), err
-}
-
-type statsArgs struct {
-	By    string `json:"by,omitempty" jsonschema:"group by day, week, weekday, hour, model, agent, project or tool, or by several: project,week"`
-	Since string `json:"since,omitempty" jsonschema:"only since this time, as of RFC 3339, or a duration before now such as 7d"`
-}
-
-func (s *mcpServer) stats(ctx context.Context, in statsArgs) (string, error) {
-	q := store.StatsQuery{Location: s.zone}
-	var err error
-	if q.By, err = store.ParseStatsBy(in.By); err != nil {
-		return "", fmt.Errorf("by: %w", err)
-	}
-	if q.Since, err = sinceOf(in.Since); err != nil {
-		return "", err
-	}
-	figures, err := s.Sessions.Stats(ctx, q)
-	if err != nil {
-		return "", err
-	}
-	text, err := jsonLines([]store.Stats{figures})
-	return cut(text, "pass since"), err
 }
 
 type diffArgs struct {

@@ -259,12 +259,14 @@ type parameter struct {
 	Schema      schema `json:"schema"`
 }
 
-// schema is what values of a parameter are, of one that may be repeated each of the values.
+// schema is what values of a parameter are. Of one that may be repeated Items is what each of the values is.
 type schema struct {
-	Enum    []string `json:"enum"`
-	Minimum int64    `json:"minimum"`
-	Maximum int64    `json:"maximum"`
-	Default any      `json:"default"`
+	Type    any      `json:"type,omitempty"`
+	Enum    []string `json:"enum,omitempty"`
+	Minimum int64    `json:"minimum,omitempty"`
+	Maximum int64    `json:"maximum,omitempty"`
+	Default any      `json:"default,omitempty"`
+	Items   *schema  `json:"items,omitempty"`
 }
 
 // decode reads the parameters of a request into a pointer to a struct.
