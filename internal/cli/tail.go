@@ -45,7 +45,6 @@ func newTail() *cobra.Command {
 		t.now = time.Now
 		t.waits = func(name string) { _ = note(cmd, "waiting for a session store at %s\n", document.Sanitize(name)) }
 		printer := render.NewNewsPrinter(terminal(cmd))
-		printer.Grow = isTerminal(cmd.OutOrStdout())
 		t.print = printNews(cmd.OutOrStdout(), printer)
 		if x.JSON {
 			t.print = encodeNews(jsonOutput(cmd))

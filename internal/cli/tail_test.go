@@ -179,7 +179,6 @@ func startTailAt(t *testing.T, now int64, path, name string, width int) *tailing
 	x := &tailing{t: t, ticks: make(chan time.Time), done: make(chan error, 1)}
 	x.clock.Store(now)
 	printer := render.NewNewsPrinter(render.Options{Width: width, Now: time.UnixMilli(now)})
-	printer.Grow = true
 	o := tailer{store: stores.Follow(path), storeName: path, name: name, turns: 1, print: printNews(&x.out, printer),
 		waits: func(name string) { fmt.Fprintf(&x.notice, "waiting for a session store at %s\n", name) },
 		now:   func() time.Time { return time.UnixMilli(x.clock.Load()) }}
@@ -223,7 +222,7 @@ func openAgent(t *testing.T, path, id string) *agent {
 	return &agent{t: t, store: s, id: id}
 }
 
-// TestTail follows a turn step by step: what it prints is what a person reads, and a text grows on its line.
+// TestTail follows a turn step by step: what it prints is what a person reads, and a text grows line by line.
 func TestTail(t *testing.T) {
 	for _, c := range []struct {
 		width int
@@ -266,8 +265,8 @@ func TestTail(t *testing.T) {
 		for i, step := range a.turn("1", false) {
 			step()
 			x.tick()
-			if i == 2 && !strings.HasSuffix(x.out.String(), "then at the") {
-				t.Errorf("a text does not grow word by word: %q", x.out.String())
+			if i == 3 && c.width == 80 && !strings.HasSuffix(x.out.String(), "that it calls.\n") {
+				t.Errorf("a text does not grow line by line: %q", x.out.String())
 			}
 		}
 		if d := cmp.Diff(c.want[1:], x.end()); d != "" {

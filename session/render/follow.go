@@ -12,22 +12,18 @@ import (
 // NewsPrinter prints news for a person, as they come. All that comes from a
 // session is sanitized: see [document.Sanitize].
 type NewsPrinter struct {
-	// Grow prints what a text grows by word by word, as a person at a terminal likes
-	// it. Otherwise a text is printed when it is whole or something else comes.
-	Grow bool
-
 	p *printer
 	// session and title are those under whose heading the last line is.
 	session string
 	titles  map[string]string
 	// fresh reports that nothing is under the heading yet.
 	fresh bool
-	// part is the text that is printed, held what is known of it, lines how many of its lines are printed, open what is
-	// printed of the next, and lead what is before that.
-	part, held, open string
-	lines            int
-	lead             span
-	paint            paint
+	// part is the text that is printed, held what is known of it, lines how many of its lines are printed, and lead what
+	// is before the next.
+	part, held string
+	lines      int
+	lead       span
+	paint      paint
 }
 
 // NewNewsPrinter returns a printer of news.
@@ -161,47 +157,22 @@ func (n *NewsPrinter) text(x *document.News) {
 	} else {
 		n.held += x.Delta
 	}
-	switch {
-	case x.Done:
+	if x.Done {
 		n.endText()
-	case n.Grow:
+	} else {
 		n.write(false)
 	}
 }
 
-// write prints what of the text was not printed before: of one that goes on all whole words, of which the last line
-// stays open.
+// write prints what is new of the text: all of it, or the lines to which no word can come any more.
 func (n *NewsPrinter) write(whole bool) {
-	text := document.Sanitize(n.held)
+	lines := wrap(strings.TrimRight(document.Sanitize(n.held), " \n"), n.p.Width-2)
 	if !whole {
-		text = text[:max(0, strings.LastIndexAny(text, " \n"))]
+		lines = lines[:len(lines)-1]
 	}
-	b := &n.p.b
-	for lines := wrap(strings.TrimRight(text, " \n"), n.p.Width-2); n.lines < len(lines); n.lines++ {
-		line := lines[n.lines]
-		last := n.lines == len(lines)-1
-		if line == "" && last && !whole {
-			return // no word of it has ended
-		}
-		more, goesOn := strings.CutPrefix(line, n.open)
-		switch {
-		case n.open == "":
-			if line == "" {
-				n.lead.text = strings.TrimRight(n.lead.text, " ")
-			}
-			b.WriteString(n.lead.Styled(n.lead.text))
-			n.lead = span{"  ", n.p.plain}
-		case !goesOn:
-			b.WriteString("\n  ")
-			more = line
-		}
-		b.WriteString(n.paint.Styled(more))
-		if last && !whole {
-			n.open = line
-			return
-		}
-		b.WriteByte('\n')
-		n.open = ""
+	for ; n.lines < len(lines); n.lines++ {
+		n.p.line(n.lead, span{lines[n.lines], n.paint})
+		n.lead = span{"  ", n.p.plain}
 	}
 }
 
@@ -209,10 +180,9 @@ func (n *NewsPrinter) endText() {
 	if n.part != "" {
 		n.write(true)
 	}
-	n.part, n.held, n.open, n.lines = "", "", "", 0
+	n.part, n.held, n.lines = "", "", 0
 }
 
-// activity is what a session does, in its color. A session that does nothing has no mark.
 // did is an [document.Activity] or a [document.State] in words, after a sign.
 func (p *printer) did(of string) span {
 	sign, words := document.OutcomeWords(of)
