@@ -3,10 +3,8 @@ package render
 import (
 	"cmp"
 	"io"
-	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/charmbracelet/x/ansi"
 
@@ -275,49 +273,30 @@ func wrap(s string, n int) []string {
 // fold breaks a line of spans into lines of at most n cells, between words where that leaves no line half empty. A
 // space at which it breaks is at the end of a line, where none is seen.
 func fold(line []span, n int) [][]span {
-	var text strings.Builder
-	for _, s := range line {
-		text.WriteString(s.text)
-	}
-	line = slices.Clone(line)
-	take := func(bytes int) (taken []span) {
-		for bytes > 0 {
-			s := &line[0]
-			k := min(bytes, len(s.text))
-			if k > 0 {
-				taken = append(taken, span{s.text[:k], s.paint})
-			}
-			if s.text = s.text[k:]; s.text == "" {
-				line = line[1:]
-			}
-			bytes -= k
-		}
-		return taken
-	}
+	n = max(n, 2) // the width of the widest characters
 	var lines [][]span
-	for rest := text.String(); rest != "" || lines == nil; {
-		head, tail := breakLine(rest, n)
-		lines = append(lines, take(len(head)))
-		take(len(rest) - len(head) - len(tail))
-		rest = tail
+	var out []span
+	room := n
+	for _, s := range line {
+		at := -1 // the span of out that is of s
+		for word := range strings.SplitAfterSeq(s.text, " ") {
+			for width(strings.TrimSuffix(word, " ")) > room {
+				head := ""
+				if room > n/2 {
+					head, word = cut(word, room)
+				}
+				lines = append(lines, append(out, span{head, s.paint}))
+				out, room, at = nil, n, -1
+			}
+			if width(word) > room {
+				word = strings.TrimSuffix(word, " ")
+			}
+			if at < 0 {
+				at, out = len(out), append(out, span{"", s.paint})
+			}
+			out[at].text += word
+			room -= width(word)
+		}
 	}
-	return lines
-}
-
-// breakLine splits text after at most n cells: see [fold]. The space at which it breaks may be in neither half.
-func breakLine(text string, n int) (head, tail string) {
-	head, tail = cut(text, n)
-	switch {
-	case tail == "":
-		return head, tail
-	case head == "": // a character wider than the line
-		_, size := utf8.DecodeRuneInString(text)
-		return text[:size], text[size:]
-	case tail[0] == ' ' && !strings.HasSuffix(head, " "):
-		return head, tail[1:]
-	}
-	if at := strings.LastIndexByte(head, ' ') + 1; width(head[at:]) <= n/2 && strings.Trim(head[:at], " ") != "" {
-		return text[:at], text[at:]
-	}
-	return head, tail
+	return append(lines, out)
 }

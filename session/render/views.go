@@ -91,36 +91,18 @@ func turnLabel(name string, t *document.Turn) string {
 	return name
 }
 
-// parameters lists what a JSON Schema of an object has, in its order: each name with
-// its type, and a question mark where it may be left out.
+// parameters lists what a JSON Schema of an object has, in its order: each name, with a question mark where it may be
+// left out.
 func parameters(schema json.RawMessage) string {
 	var s struct {
 		Properties json.RawMessage `json:"properties"`
 		Required   []string        `json:"required"`
 	}
-	if len(schema) == 0 || json.Unmarshal(schema, &s) != nil {
-		return ""
-	}
-	names, values, _ := document.Object(s.Properties)
+	_ = json.Unmarshal(schema, &s) // what is none has nothing
+	names, _, _ := document.Object(s.Properties)
 	for i, name := range names {
-		var p struct {
-			Type any `json:"type"`
-		}
-		_ = json.Unmarshal(values[i], &p) // what cannot be read has no type
 		if !slices.Contains(s.Required, name) {
 			names[i] += "?"
-		}
-		switch t := p.Type.(type) {
-		case string:
-			names[i] += " " + t
-		case []any:
-			alternatives := make([]string, 0, len(t))
-			for _, one := range t {
-				if s, ok := one.(string); ok {
-					alternatives = append(alternatives, s)
-				}
-			}
-			names[i] += " " + strings.Join(alternatives, "|")
 		}
 	}
 	return strings.Join(names, ", ")
@@ -150,7 +132,6 @@ func Permissions(w io.Writer, doc *document.Document, o Options) error {
 			p.permission(c, &previousRules)
 		}
 	}
-	p.deciding(doc)
 	rest := doc.OtherDecisions()
 	if len(rest) > 0 {
 		p.blank()
@@ -161,38 +142,6 @@ func Permissions(w io.Writer, doc *document.Document, o Options) error {
 		}
 	}
 	return p.writeTo(w)
-}
-
-// deciding prints how many calls each rule decided about: those of the session, and
-// those that the program brought, which nothing else shows.
-func (p *printer) deciding(doc *document.Document) {
-	var rules []string
-	calls := map[string]int{}
-	for _, t := range doc.Turns {
-		for _, c := range t.ToolCalls() {
-			for _, d := range c.Decisions {
-				rule := document.OneLine(strings.TrimSpace(d.Action + " " + d.Pattern))
-				if d.Source != "" {
-					rule += " (" + document.OneLine(d.Source) + ")"
-				} else if d.Pattern == "" {
-					rule += " (no rule is named)"
-				}
-				if calls[rule] == 0 {
-					rules = append(rules, rule)
-				}
-				calls[rule]++
-			}
-		}
-	}
-	if len(rules) == 0 {
-		return
-	}
-	slices.SortStableFunc(rules, func(a, b string) int { return cmp.Compare(calls[b], calls[a]) })
-	p.blank()
-	p.header("─", span{"Rules that decided", p.title}, span{})
-	for _, rule := range rules {
-		p.line(span{padLeft(document.Count(int64(calls[rule])), 5) + "×  ", p.dim}, span{rule, p.plain})
-	}
 }
 
 func (p *printer) permission(c *document.ToolCall, previousRules *string) {
