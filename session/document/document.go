@@ -340,6 +340,8 @@ type ModelCall struct {
 	StartedAt  int64          `json:"started_at"`
 	TraceID    string         `json:"trace_id"`
 	SpanID     string         `json:"span_id"`
+	// Error is that of a call that failed, if it is known which of Message.ModelErrors that is.
+	Error string `json:"-"`
 }
 
 // Decision is one evaluation of a permission.

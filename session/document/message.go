@@ -30,6 +30,17 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	m.steps = trace.Steps
 	m.EndReason, m.Error, m.ToolCatalogDigest = trace.EndReason, trace.Error, trace.ToolCatalogDigest
 	m.ModelErrors = trace.ModelErrors
+	var failed []*ModelCall
+	for i := range m.Calls {
+		if m.Calls[i].Failed {
+			failed = append(failed, &m.Calls[i])
+		}
+	}
+	for i, text := range m.ModelErrors {
+		if len(failed) == len(m.ModelErrors) {
+			failed[i].Error = text
+		}
+	}
 	m.Problems = append(m.Problems, trace.Problems...)
 	m.incomplete, m.history = trace.Incomplete, trace.History
 	switch {
@@ -240,6 +251,24 @@ func (m *Message) Failures() int {
 		return 0
 	}
 	return session.Failures(m.EndReason, m.ModelErrors)
+}
+
+// StepCalls are the model calls of each step of the message, in order, and after those the ones that no step is of. It
+// is known which they are if every call began a step, or those that failed were tried again within theirs; otherwise
+// each call is taken for one of a step.
+func (m *Message) StepCalls() (of [][]ModelCall, known bool) {
+	steps, answered := 1, 0
+	for _, p := range m.Parts {
+		steps = max(steps, p.Step)
+	}
+	for i := range m.Calls {
+		if !m.Calls[i].Failed {
+			answered++
+		}
+	}
+	again := len(m.Calls) != steps && answered == steps
+	return runsOf(m.Calls, func(before, _ ModelCall) bool { return again && before.Failed }),
+		again || len(m.Calls) == steps
 }
 
 // Open reports that the call had not ended when it was last seen.

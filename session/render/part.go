@@ -131,34 +131,12 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 	}
 }
 
-// stepCalls are the model calls of a step, in order, or none if those that are known cannot be distinguished: either
-// every call began a step, or those that failed were tried again within theirs.
-func stepCalls(m *document.Message, n int) []document.ModelCall {
-	steps := 0
-	for i := range m.Parts {
-		steps = max(steps, m.Parts[i].Step)
-	}
-	if steps == len(m.Calls) {
-		return m.Calls[n-1 : n]
-	}
-	var ends []int // after each call that did not fail
-	for i := range m.Calls {
-		if !m.Calls[i].Failed {
-			ends = append(ends, i+1)
-		}
-	}
-	switch {
-	case steps != len(ends):
-		return nil
-	case n == 1:
-		return m.Calls[:ends[0]]
-	}
-	return m.Calls[ends[n-2]:ends[n-1]]
-}
-
 // step prints the boundary of a step, and what its model calls took.
 func (p *printer) step(m *document.Message, n int) {
-	calls := stepCalls(m, n)
+	var calls []document.ModelCall
+	if of, known := m.StepCalls(); known {
+		calls = of[n-1]
+	}
 	failed := slices.ContainsFunc(calls, func(c document.ModelCall) bool { return c.Failed })
 	if n == 1 && !p.Full && !failed {
 		return
@@ -177,28 +155,10 @@ func (p *printer) step(m *document.Message, n int) {
 	}
 	p.block(span{"╌╌ ", paint}, document.Join(facts...), paint, 0)
 	for i := range calls {
-		if text := modelError(m, &calls[i]); text != "" {
-			p.block(span{"✗  ", p.bad}, text, p.bad, p.Lines)
+		if calls[i].Error != "" {
+			p.block(span{"✗  ", p.bad}, calls[i].Error, p.bad, p.Lines)
 		}
 	}
-}
-
-// modelError is the error of one of the message's calls, if it is known which of the errors that is.
-func modelError(m *document.Message, c *document.ModelCall) string {
-	at, failed := -1, 0
-	for i := range m.Calls {
-		if !m.Calls[i].Failed {
-			continue
-		}
-		if m.Calls[i].SpanID == c.SpanID && m.Calls[i].TraceID == c.TraceID {
-			at = failed
-		}
-		failed++
-	}
-	if at < 0 || failed != len(m.ModelErrors) {
-		return ""
-	}
-	return m.ModelErrors[at]
 }
 
 func (p *printer) compaction(m *document.Message) {

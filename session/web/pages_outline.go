@@ -189,19 +189,13 @@ func (t *turnData) calls(here map[string]bool) (all []entry) {
 type callTree struct {
 	entries []entry
 	link    func(id string) string
-	// calls are those of the message that no entry has yet, and steps how many of its steps have none.
-	calls []document.ModelCall
-	steps int
+	// steps are the calls of the steps of the message that no entry has yet.
+	steps [][]document.ModelCall
 }
 
 // message adds the calls of a message: each of its steps is a call, and what failed without an answer another one.
 func (c *callTree) message(m *document.MessageWords) {
-	c.calls, c.steps = m.Calls, 1
-	for _, b := range m.Blocks {
-		if b.Kind == document.BlockStep {
-			c.steps++
-		}
-	}
+	c.steps, _ = m.StepCalls()
 	var step *entry
 	thought := ""
 	for k := range m.Blocks {
@@ -225,7 +219,7 @@ func (c *callTree) message(m *document.MessageWords) {
 		}
 		step.Text = cmp.Or(step.Text, thought)
 	}
-	for len(c.calls) > 0 {
+	for len(c.steps) > 0 {
 		c.begin(m.ElementID)
 	}
 	for k, text := range m.Errors {
@@ -236,22 +230,22 @@ func (c *callTree) message(m *document.MessageWords) {
 	}
 }
 
-// begin adds the next call of a model, and those before it that failed and that no step is of.
+// begin adds the calls of the next step, of which all but the last failed. The entry of that is returned.
 func (c *callTree) begin(id string) *entry {
-	for again := true; again; {
-		e := entry{Kind: "model", ID: id, Link: c.link(id)}
-		if again = false; len(c.calls) > 0 {
-			call, beyond := &c.calls[0], len(c.calls) > c.steps
+	calls := []document.ModelCall{{}}
+	if len(c.steps) > 0 {
+		calls, c.steps = c.steps[0], c.steps[1:]
+	}
+	for i := range calls {
+		call, e := &calls[i], entry{Kind: "model", ID: id, Link: c.link(id)}
+		if call.StartedAt > 0 {
 			e.Facts = document.Present(document.Duration(call.DurationMS), brief(call.Usage))
-			if call.Failed {
-				e.Marks = []string{"failed"}
-			}
-			c.calls = c.calls[1:]
-			if call.Failed && beyond {
-				e.Text, again = "failed "+document.ModelName(call.Model), len(c.calls) > 0
-			} else {
-				c.steps--
-			}
+		}
+		if call.Failed {
+			e.Marks = []string{"failed"}
+		}
+		if i < len(calls)-1 {
+			e.Text = "failed " + document.ModelName(call.Model)
 		}
 		c.entries = append(c.entries, e)
 	}
