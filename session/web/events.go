@@ -49,9 +49,6 @@ const (
 	// sendTimeout is how long a reader may take for a piece of an answer. One that takes longer is cut off: what it
 	// reads may be held open in the store.
 	sendTimeout = 20 * time.Second
-	// lag is how far the clocks of agents may be apart: a session that was updated so long before another event may be
-	// news all the same.
-	lag = 15 * time.Minute
 	// maxFollowed is how many of the sessions that were updated last are compared when the store changes. Of others
 	// that change, such as an old one that gets a tag, there is only the event that something has.
 	maxFollowed = 200
@@ -325,12 +322,6 @@ func (x *allSessions) rows(ctx context.Context) (seen map[string]string, rows []
 	q := store.SessionQuery{Limit: maxFollowed, Children: true, Archived: true}
 	if rows, err = x.Sessions.Select(ctx, q, ""); err != nil {
 		return nil, nil, err
-	}
-	since := time.Now().Add(-lag)
-	if len(rows) == maxFollowed && rows[maxFollowed-1].UpdatedAt >= since.UnixMilli() {
-		if rows, err = x.Sessions.Select(ctx, store.UpdatedSince(since), ""); err != nil {
-			return nil, nil, err
-		}
 	}
 	seen = make(map[string]string, len(rows))
 	ids := make([]string, len(rows))

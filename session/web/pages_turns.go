@@ -189,13 +189,10 @@ func (t *turnData) cut(from, to int) {
 }
 
 // upTo returns from where on a page has room for the units before last, and onFrom up to where for those from first on.
-// There is at least one, and a turn that is short is not cut if others are whole.
+// There is at least one.
 func upTo(all []unit, last, room int) (first int) {
 	for first = last; first > 0 && (room >= all[first-1].weight || first == last); first-- {
 		room -= all[first-1].weight
-	}
-	for first < last-1 && isShort(all, all[first].place) {
-		first++
 	}
 	return first
 }
@@ -204,21 +201,7 @@ func onFrom(all []unit, first, room int) (last int) {
 	for last = first; last < len(all) && (room >= all[last].weight || last == first); last++ {
 		room -= all[last].weight
 	}
-	for last < len(all) && all[last].turn > all[first].turn && isShort(all, all[last].place) {
-		last--
-	}
 	return last
-}
-
-// isShort reports whether a place is within a turn that is not worth to be cut.
-func isShort(all []unit, p place) bool {
-	sum := 0
-	for _, u := range all {
-		if u.turn == p.turn {
-			sum += u.weight
-		}
-	}
-	return p.block > 0 && sum < maxPageText/4
 }
 
 // window cuts turns to what a page has room for, from a place on or, with back, up to it. It returns where that begins
