@@ -25,7 +25,7 @@ type Conversation struct {
 
 // Place is a message of a session. At most one of the two is set; nil is the place that a method has by default.
 type Place struct {
-	// Message is the id of a message, or the beginning of one.
+	// Message is the id of a message.
 	Message *string `json:"message,omitempty"`
 	// Turn is the number of a turn, from 1.
 	Turn *int `json:"turn,omitempty"`
@@ -73,7 +73,7 @@ func AtRest(ctx context.Context, r document.Reader, id string) (*Conversation, e
 // Fork copies the session up to and including a place, by default its last message.
 func (c *Conversation) Fork(ctx context.Context, s store.Service, at Place, title string, now time.Time) (*Forked,
 	error) {
-	last := c.last(func(m *session.Message) bool { return c.Turns[m.ID] > 0 })
+	last := c.last(0, "")
 	if last == nil {
 		return nil, Invalidf("", "there is nothing to copy", "session %s has no message that is seen", c.ID)
 	}
@@ -144,9 +144,14 @@ func (c *Conversation) rewound(done store.Rewound, undone bool) *Rewound {
 
 // at is the message of a place, nil for the default. Of a turn it is the last that is not hidden, of a role where one
 // is given.
-func (c *Conversation) at(p Place, role string) (*session.Message, error) {
+func (c *Conversation) at(p Place, role string) (*document.Message, error) {
 	if p.Message != nil {
-		return c.named(*p.Message)
+		for _, m := range c.Timeline.Messages() {
+			if m.ID == *p.Message {
+				return m, nil
+			}
+		}
+		return nil, Invalidf("message", "its JSON has their ids", "session %s has no message %q", c.ID, *p.Message)
 	}
 	if p.Turn == nil {
 		return nil, nil
@@ -155,9 +160,7 @@ func (c *Conversation) at(p Place, role string) (*session.Message, error) {
 	if number < 1 || number > len(c.Timeline.Turns) {
 		return nil, c.Timeline.NoTurn(number)
 	}
-	m := c.last(func(m *session.Message) bool {
-		return c.Turns[m.ID] == number && (role == "" || m.Role == role)
-	})
+	m := c.last(number, role)
 	if m == nil {
 		what := "turn %d of session %s is hidden by a rewind"
 		if role != "" {
@@ -168,35 +171,14 @@ func (c *Conversation) at(p Place, role string) (*session.Message, error) {
 	return m, nil
 }
 
-// named is the message of an id, or of the beginning of one.
-func (c *Conversation) named(name string) (found *session.Message, err error) {
-	count := 0
-	for i := range c.Transcript.Messages {
-		m := &c.Transcript.Messages[i].Message
-		if m.ID == name {
-			return m, nil
-		}
-		if name != "" && (strings.HasPrefix(m.ID, name) || strings.HasPrefix(m.ID, "msg_"+name)) {
-			count, found = count+1, m
+// last is the last message that is not hidden, of a turn and of a role where these are given; nil if there is none.
+func (c *Conversation) last(turn int, role string) (last *document.Message) {
+	for t, m := range c.Timeline.Messages() {
+		if m.HiddenAt == nil && (turn == 0 || t.Number == turn) && (role == "" || m.Role == role) {
+			last = m
 		}
 	}
-	switch count {
-	case 0:
-		return nil, Invalidf("message", "its JSON has their ids", "session %s has no message %q", c.ID, name)
-	case 1:
-		return found, nil
-	}
-	return nil, Invalidf("message", "type more of the id", "%d messages of session %s begin with %q", count, c.ID, name)
-}
-
-// last is the last message of some that is not hidden, nil if there is none.
-func (c *Conversation) last(of func(*session.Message) bool) *session.Message {
-	for i := range slices.Backward(c.Transcript.Messages) {
-		if m := &c.Transcript.Messages[i].Message; m.HiddenAt == nil && of(m) {
-			return m
-		}
-	}
-	return nil
+	return last
 }
 
 // Annotator makes changes of the annotations of a session. They are stored together, with Annotate of a store.
