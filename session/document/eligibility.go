@@ -232,10 +232,6 @@ func (r *TurnEligibility) tools(doc *Document, t *Turn) {
 			bare = append(bare, OneLine(tool.Name))
 		}
 	}
-	const maximum = 4
-	if n := len(bare); n > maximum {
-		bare = []string{strings.Join(bare[:maximum], ", ") + " and " + strconv.Itoa(n-maximum) + " more"}
-	}
 	if len(bare) > 0 {
 		r.miss(Missing{What: MissingToolCatalog, Why: "the catalog has no input schema of " + strings.Join(bare, ", ")})
 	}
@@ -342,36 +338,30 @@ func (r *TurnEligibility) redacted(text string) {
 // gaps finds what never arrived between the messages of the context: whole turns, and
 // what the user asked in one of which the answer is there.
 func (r *TurnEligibility) gaps(doc *Document, context []*Message) {
-	if len(context) == 0 {
-		return
-	}
-	first := context[0]
-	if first.Compaction != nil && len(context) > 1 {
-		first = context[1]
+	given := make(map[*Message]bool, len(context))
+	for _, m := range context {
+		given[m] = true
 	}
 	seen := false
 	for _, t := range doc.Turns {
-		begins := context[0].Compaction == nil && slices.ContainsFunc(t.Messages,
-			func(m *Message) bool { return m.ID == first.ID })
-		if (seen || begins) && t.MissingBefore != nil {
-			r.miss(Missing{What: MissingTurnsGone, Why: Plural(int(t.MissingBefore.Count), "turn", "turns") +
-				" before turn " + strconv.Itoa(t.Number) + " never arrived"})
-		}
-		if (seen || begins) && t.Unrecorded != nil {
-			r.miss(Missing{What: MissingTurnsGone, Why: t.Unrecorded.Text(t.Number)})
-		}
-		given := false
-		for _, m := range t.Messages {
-			seen = seen || m == first
-			given = given || t.QuestionMissing && slices.Contains(context, m)
+		isGiven := slices.ContainsFunc(t.Messages, func(m *Message) bool { return given[m] })
+		if seen || isGiven && !r.Compacted {
+			if t.MissingBefore != nil {
+				r.miss(Missing{What: MissingTurnsGone, Why: Plural(int(t.MissingBefore.Count), "turn", "turns") +
+					" before turn " + strconv.Itoa(t.Number) + " never arrived"})
+			}
+			if t.Unrecorded != nil {
+				r.miss(Missing{What: MissingTurnsGone, Why: t.Unrecorded.Text(t.Number)})
+			}
 		}
 		if t.Number == r.Turn {
 			return
 		}
-		if seen && given {
+		if isGiven && t.QuestionMissing {
 			r.miss(Missing{What: MissingUserMessage, Why: "the user message of turn " + strconv.Itoa(t.Number) +
 				" has not arrived"})
 		}
+		seen = seen || isGiven
 	}
 }
 

@@ -72,8 +72,6 @@ func (p *diffPrinter) change(c *document.Change) {
 			return
 		}
 	case c.Aspect == document.AspectTurn || c.Aspect == document.AspectCall:
-	case c.Aspect == document.AspectUsage && p.usage(label, a, b):
-		return
 	case a == b:
 		p.hanging(span{"  ", p.plain}, span{"    ", p.plain}, label+": the same but for characters that are not printed",
 			p.accent, 0)
@@ -108,36 +106,6 @@ func (p *diffPrinter) lines(rows []document.DiffRow) {
 	if left > 0 {
 		p.line(span{"    … " + document.Plural(left, "more line differs", "more lines differ") + " (--full)", p.dim})
 	}
-}
-
-// usage prints those counts of tokens that differ, as many to a line as there is
-// room for. It prints nothing and returns false where only one session has any.
-func (p *diffPrinter) usage(label, a, b string) bool {
-	inA, inB := strings.Split(a, ", "), strings.Split(b, ", ")
-	if a == "" || len(inA) != len(inB) {
-		return false
-	}
-	lead := span{"  " + label + ": ", p.accent}
-	line, used := []span{lead}, width(lead.text)
-	for i := range inA {
-		at := strings.LastIndexByte(inA[i], ' ') + 1
-		if inA[i] == inB[i] || !strings.HasPrefix(inB[i], inA[i][:at]) {
-			continue
-		}
-		fact := []span{{inA[i][:at], p.plain}, {inA[i][at:], p.bad}, {" → ", p.dim}, {inB[i][at:], p.good}}
-		room := width(inA[i]) + len(" → ") - 2 + width(inB[i][at:])
-		switch {
-		case used == width(lead.text):
-		case used+len(" · ")-1+room > p.Width:
-			p.line(line...)
-			line, used = []span{{strings.Repeat(" ", width(lead.text)), p.plain}}, width(lead.text)
-		default:
-			line, used = append(line, span{" · ", p.dim}), used+len(" · ")-1
-		}
-		line, used = append(line, fact...), used+room
-	}
-	p.line(line...)
-	return true
 }
 
 // painted is a line of one of two texts; nil where only the other has it.

@@ -255,14 +255,10 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 	}
 	if len(st.OpenCalls) > 0 {
 		p.blank()
-		const maximum = 8
-		for _, c := range st.OpenCalls[:min(maximum, len(st.OpenCalls))] {
+		for _, c := range st.OpenCalls {
 			what, _ := document.Subject(c.Input)
 			state := cmp.Or(document.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt)
 			p.callLine(c.Tool, what, span{state, p.warn})
-		}
-		if more := len(st.OpenCalls) - maximum; more > 0 {
-			p.line(span{"  … " + document.Plural(more, "more open call", "more open calls") + " (--json)", p.dim})
 		}
 	}
 	if m := st.LastMessage; m != nil {

@@ -110,23 +110,6 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestDiffUsage: of tokens those counts are shown that differ.
-func TestDiffUsage(t *testing.T) {
-	a, b := talk("a", 0, "one", "1"), talk("b", 5, "one", "1")
-	a.Turns[0].Usage = &session.Usage{Input: 1061, Output: 104, CacheRead: 768}
-	b.Turns[0].Usage = &session.Usage{Input: 60, Output: 104, CacheRead: 40}
-	var out strings.Builder
-	testscale.Must(t, Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: 80}, false))
-	if want := "\n  tokens: input 1,061 → 60 · cache read 768 → 40\n"; !strings.Contains(out.String(), want) {
-		t.Errorf("%q is not in\n%s", want, out.String())
-	}
-	out.Reset()
-	testscale.Must(t, Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: 40}, false))
-	if want := "\n  tokens: input 1,061 → 60\n          cache read 768 → 40\n"; !strings.Contains(out.String(), want) {
-		t.Errorf("%q is not in\n%s", want, out.String())
-	}
-}
-
 // TestEstimate: a stated cost is printed as it is, and what has a mark is an estimate.
 // Without a price for one of the models there is no total.
 func TestEstimate(t *testing.T) {

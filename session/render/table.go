@@ -21,8 +21,8 @@ var usageColumns = []column{
 
 const absent = "–"
 
-// usageTable prints the tokens of each turn and their sums. Where full numbers
-// do not fit, short ones stand; where those do not either, each row is a list.
+// usageTable prints the tokens of each turn and their sums. Where that is too wide, titles are short or each row is a
+// list.
 func (p *printer) usageTable(d *document.Document) {
 	rows, sums := d.UsageRows()
 	all := append(slices.Clone(rows), sums...)
@@ -37,20 +37,13 @@ func (p *printer) usageTable(d *document.Document) {
 	if !slices.ContainsFunc(all, func(r document.UsageRow) bool { return p.cost(&r) != absent }) {
 		columns = columns[:len(columns)-1]
 	}
-	for _, brevity := range []struct {
-		title  func(column) string
-		number func(int64) string
-		gap    int
-		label  int // the least that labels are cut to
-	}{
-		{func(c column) string { return c.title }, document.Count, 2, 18},
-		{func(c column) string { return c.short }, document.Count, 2, 18},
-		{func(c column) string { return c.short }, document.Brief, 1, 11},
+	for _, title := range []func(column) string{
+		func(c column) string { return c.title }, func(c column) string { return c.short },
 	} {
-		g := grid{gap: brevity.gap, left: 1}
+		g := grid{gap: 2, left: 1}
 		titles := []string{"Tokens"}
 		for _, c := range columns {
-			titles = append(titles, brevity.title(c))
+			titles = append(titles, title(c))
 		}
 		g.add(p.title, titles...)
 		for i := range all {
@@ -65,9 +58,9 @@ func (p *printer) usageTable(d *document.Document) {
 				in = p.dim
 			}
 			g.add(in, append([]string{usageLabel(&all[i], len(rows) > i)},
-				p.usageCells(&all[i], brevity.number)[:len(columns)]...)...)
+				p.usageCells(&all[i])[:len(columns)]...)...)
 		}
-		if g.fit(0, p.Width, brevity.label) {
+		if g.fit(0, p.Width, 18) {
 			p.grid(&g)
 			return
 		}
@@ -75,7 +68,7 @@ func (p *printer) usageTable(d *document.Document) {
 	p.line(span{"Tokens", p.title})
 	for i := range all {
 		p.line(span{usageLabel(&all[i], len(rows) > i), p.plain})
-		cells := p.usageCells(&all[i], document.Count)[:len(columns)]
+		cells := p.usageCells(&all[i])[:len(columns)]
 		for k, c := range columns {
 			cells[k] = c.title + " " + cells[k]
 		}
@@ -103,11 +96,11 @@ func usageLabel(r *document.UsageRow, ofTurn bool) string {
 	return strings.TrimRight(padLeft(document.Count(int64(r.Number)), 3)+"  "+r.Label, " ")
 }
 
-func (p *printer) usageCells(r *document.UsageRow, number func(int64) string) []string {
+func (p *printer) usageCells(r *document.UsageRow) []string {
 	cells := slices.Repeat([]string{absent}, len(usageColumns)-1)
 	if u := r.Usage; u != nil {
 		for i, n := range document.Buckets(u) {
-			cells[i] = number(n)
+			cells[i] = document.Count(n)
 		}
 	}
 	return append(cells, p.cost(r))
@@ -207,18 +200,9 @@ func Table(w io.Writer, left int, rows [][]string, o Options) error {
 		}
 		g.add(paint, row...)
 	}
-	const least = 8
-	for !p.Whole && g.width() > p.Width {
-		widest := 0
-		for i, w := range g.widths[:left] {
-			if w > g.widths[widest] {
-				widest = i
-			}
-		}
-		if g.widths[widest] <= least {
-			break
-		}
-		g.widths[widest]--
+	if !p.Whole {
+		widest := slices.Index(g.widths, slices.Max(g.widths[:left]))
+		g.widths[widest] = max(g.widths[widest]-max(g.width()-p.Width, 0), min(g.widths[widest], 8))
 	}
 	p.grid(g)
 	return p.writeTo(w)
