@@ -419,8 +419,4 @@ func TestAnswersAreNotSentTwice(t *testing.T) {
 	if answer.Header.Get("Content-Encoding") != "gzip" {
 		t.Error("JSON is not compressed")
 	}
-	answer, _ = s.ask(http.MethodGet, Prefix+"sessions/last/export", "", "Accept-Encoding", "gzip")
-	if answer.Header.Get("Content-Encoding") != "" {
-		t.Error("a file is compressed")
-	}
 }

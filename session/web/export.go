@@ -4,17 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"mime"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -69,19 +66,9 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 	if err != nil {
 		return err
 	}
-	h, tag := w.Header(), Tag(sha256.Sum256(file))
-	h.Set("Content-Type", mediaTypeOf(f.Ext))
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{
+	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{
 		"filename": codec.FileName(p.ID) + f.Ext}))
-	h.Set("ETag", tag)
-	if Has(r, tag) {
-		w.WriteHeader(http.StatusNotModified)
-		return nil
-	}
-	h.Set("Content-Length", strconv.Itoa(len(file)))
-	if r.Method != http.MethodHead {
-		_, _ = io.Copy(patiently(w), bytes.NewReader(file)) // a reader that is gone needs no answer
-	}
+	WriteBody(w, r, http.StatusOK, mediaTypeOf(f.Ext), file)
 	return nil
 }
 

@@ -225,16 +225,10 @@ func (s *mcpServer) read(ctx context.Context, in readArgs) (string, error) {
 	words := s.words()
 	words.Full = in.Full
 	var b bytes.Buffer
-	for more := true; more; {
-		b.Reset()
-		if err := render.Document(&b, doc.Between(from, to), words); err != nil {
-			return "", err
-		}
-		if more = b.Len() > maxText && to > from; more {
-			to--
-		}
+	if err := render.Document(&b, doc.Between(from, to), words); err != nil {
+		return "", err
 	}
-	text := cut(b.String(), "read_part has the whole of a part")
+	text := cut(b.String(), "ask for fewer turns; read_part has the whole of a part")
 	if from > 1 || to < n {
 		text += fmt.Sprintf("\nthese are turns %d to %d of %d\n", from, to, n)
 	}

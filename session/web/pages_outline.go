@@ -283,19 +283,12 @@ func failing(all []entry) (kept []entry) {
 	return kept
 }
 
-// fewer leaves of the tool calls of a model's answer that has more than maxCalls the first and those that failed, and a
-// link to all.
+// fewer leaves of the tool calls of a model's answer that has more than maxCalls those that failed, and a link to all.
 func fewer(steps []entry, more string) []entry {
 	for i := range steps {
-		calls := steps[i].Entries
-		if len(calls) <= maxCalls {
-			continue
+		if len(steps[i].Entries) > maxCalls {
+			steps[i].Entries, steps[i].More = failing(steps[i].Entries), more
 		}
-		kept := append(slices.Clone(calls[:groupCalls]), failing(calls[groupCalls:])...)
-		if n := len(calls) - len(kept); n > 0 {
-			kept = append(kept, entry{Kind: "calls", Text: fmt.Sprintf("all %d calls", len(calls)), Link: more})
-		}
-		steps[i].Entries = kept
 	}
 	return steps
 }
