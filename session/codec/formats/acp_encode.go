@@ -21,8 +21,7 @@ func acpEncode(s *codec.Session) []byte {
 		s: s, t: s.Sorted(), ids: make(map[string]string), questioned: make(map[string]bool), sent: make(map[string]int),
 	}
 	own := rows.Read(s.Session.MetadataJSON).Object("acp").Without("continued")
-	e.version2 = string(own.Get("protocolVersion")) == "2"
-	e.foreign = len(own) != 1 || !e.version2 && string(own.Get("protocolVersion")) != "1"
+	e.foreign = len(own) != 1 || !own.Has("protocolVersion")
 	e.survey()
 	e.session()
 	for i := range e.t.Messages {
@@ -32,11 +31,10 @@ func acpEncode(s *codec.Session) []byte {
 }
 
 type acpEncoder struct {
-	s        *codec.Session
-	t        *session.Transcript
-	version2 bool
-	foreign  bool // the session never was a trace
-	out      []byte
+	s       *codec.Session
+	t       *session.Transcript
+	foreign bool // the session never was a trace
+	out     []byte
 
 	ids        map[string]string // of the calls whose own id another one has, by part
 	questioned map[string]bool   // calls that a part asks about, by the calls' ids
@@ -106,7 +104,7 @@ func (e *acpEncoder) session() {
 	e.initialize()
 	params := rows.Of("cwd", cmp.Or(session.Deref(row.WorkspaceRoot), "/"), "mcpServers", []string{})
 	result := rows.Of("sessionId", row.ID)
-	if row.Mode != nil && !e.version2 {
+	if row.Mode != nil {
 		mode := rows.Of("id", *row.Mode, "name", *row.Mode)
 		result.Set("modes", rows.Of("currentModeId", *row.Mode, "availableModes", []rows.Object{mode}))
 	}
@@ -116,22 +114,15 @@ func (e *acpEncoder) session() {
 	}
 }
 
-// What a client sends first, in the versions of the protocol.
-const (
-	acpInitialize = `{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":true},` +
-		`"terminal":true,"session":{"notices":{},"compaction":{}},"logging":{}}}`
-	acpInitialize2 = `{"protocolVersion":2,"info":{"name":"agenttrace","version":"0"},"capabilities":{}}`
-)
+// acpInitialize is what a client sends first. It can do all that the trace may go on to send it.
+const acpInitialize = `{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":true},` +
+	`"terminal":true,"session":{"notices":{},"compaction":{}},"logging":{}}}`
 
-// initialize begins the trace. The client can do all that the trace may go on to send it.
+// initialize begins the trace.
 func (e *acpEncoder) initialize() {
-	info, none := rows.Of("name", e.t.Session.Agent, "version", "0"), rows.Object{}
-	params, result := acpInitialize,
-		rows.Of("protocolVersion", 1, "agentCapabilities", none, "authMethods", []string{}, "agentInfo", info)
-	if e.version2 {
-		params, result = acpInitialize2, rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
-	}
-	e.respond(e.request(acpClient, acpMethodInitialize, json.RawMessage(params)), "result", result)
+	e.respond(e.request(acpClient, acpMethodInitialize, json.RawMessage(acpInitialize)), "result",
+		rows.Of("protocolVersion", 1, "agentCapabilities", rows.Object{}, "authMethods", []string{},
+			"agentInfo", rows.Of("name", e.t.Session.Agent, "version", "0")))
 }
 
 // update writes a session/update.
@@ -181,10 +172,6 @@ func (e *acpEncoder) user(m *session.MessageAndParts, parts []rows.Object) {
 		params.Set("_meta", trace.Only("traceparent"))
 	}
 	e.prompt = e.request(acpClient, acpMethodPrompt, params.JSON())
-	if e.version2 { // in which the response accepts the prompt
-		e.respond(e.prompt, "result", rows.Of("messageId", m.Message.ID))
-		e.prompt = nil
-	}
 	for _, j := range others {
 		e.other(&m.Parts[j], parts[j])
 	}
@@ -269,7 +256,7 @@ func (e *acpEncoder) chunk(p *session.Part, block rows.Object) {
 		kind = acpThoughtChunk
 	}
 	chunk := rows.Of("content", block)
-	if acpIsText(block) && e.text == kind || e.version2 {
+	if acpIsText(block) && e.text == kind {
 		chunk.Set("messageId", p.ID)
 	}
 	e.update(kind, chunk)
@@ -387,7 +374,7 @@ func (e *acpEncoder) tool(p *session.Part, data rows.Object, asked bool) (end ro
 	id := rows.Of("toolCallId", e.callID(p))
 	kind := "tool_call"
 	switch {
-	case e.version2, !e.foreign && !call.Has("title"): // the trace had only updates of it
+	case !e.foreign && !call.Has("title"): // the trace had only updates of it
 		kind = "tool_call_update"
 	case !call.Has("title"):
 		id.Set("title", acpToolName(call))

@@ -353,7 +353,6 @@ type agentdbgBuilder struct {
 type agentdbgTurn struct {
 	*rows.Answer
 	trace    session.MessageTrace // what an answer has no field for
-	usage    rows.Object          // of the last call, as the run has it
 	system   string               // its system prompt
 	prompted bool                 // it answers a user
 	failed   string               // the type of the error that the events end with, if they do
@@ -507,16 +506,11 @@ func (b *agentdbgBuilder) account(t *agentdbgTurn, e *agentdbgEvent) {
 		t.trace.Temperature = &temperature
 	}
 	if e.Payload.Text("status") == agentdbgStatusError {
-		const maximum = 5
 		text := cmp.Or(agentdbgErrorText(e.Payload.Get("error")), "the model call failed")
 		t.trace.ModelErrors = append(t.trace.ModelErrors, text)
-		t.trace.ModelErrors = t.trace.ModelErrors[max(0, len(t.trace.ModelErrors)-maximum):]
 	}
-	if usage := e.Payload.Object("usage"); usage != nil {
-		t.usage = usage
-		if step.Usage = b.usage(t, e, usage); step.Usage != nil {
-			t.Basis = semconv.BasisInclusive
-		}
+	if step.Usage = b.usage(t, e, e.Payload.Object("usage")); step.Usage != nil {
+		t.Basis = semconv.BasisInclusive
 	}
 	t.Step(step, model, nil)
 }
@@ -639,9 +633,6 @@ func (b *agentdbgBuilder) finish(status string, endedAt int64) {
 func (b *agentdbgBuilder) finishTurn(t *agentdbgTurn) {
 	if t.Model != (session.Model{}) {
 		b.s.Row.ModelJSON = new(string(rows.Raw(t.Model)))
-	}
-	if len(t.Steps) == 1 && t.usage != nil {
-		t.trace.UsageRaw = t.usage.JSON()
 	}
 	if t.system != "" {
 		cut := strings.Contains(t.system, agentdbgCutMark)

@@ -123,7 +123,6 @@ func (e *atifEncoder) trajectory() rows.Object {
 	cost, _ := tokens.Cost(row)
 	final.Add(rows.NonEmpty("total_cost_usd", cmp.Or(e.costUSD, cost)))
 	final.Set("total_steps", len(e.steps))
-	final.Add(rows.NonEmpty("extra", rows.NonEmpty("outside_of_steps", e.outside(tokens.Used, cost))))
 	o.Set("final_metrics", final)
 	extra := known.Object("extra")
 	if row.Title != "" && row.Title != session.Untitled {
@@ -131,23 +130,6 @@ func (e *atifEncoder) trajectory() rows.Object {
 	}
 	o.Add(rows.NonEmpty("continued_trajectory_ref", known.Text("continued_trajectory_ref"), "extra", extra))
 	return o
-}
-
-// outside is what the session used beside its steps: for the summaries of compactions, and in messages that a rewind
-// hid. The totals are those of the steps, which readers sum.
-func (e *atifEncoder) outside(used *session.Usage, costUSD *float64) (metrics rows.Object) {
-	rest := session.Deref(used).Sub(session.Deref(e.used))
-	for _, c := range atifCounts {
-		if n := c.of(rest); n > 0 && c.total != "" {
-			metrics.Set(c.key, n)
-		}
-	}
-	if costUSD != nil && e.costUSD != nil {
-		if cost := store.AddCost(*costUSD, -*e.costUSD); cost > 0 {
-			metrics.Set("cost_usd", cost)
-		}
-	}
-	return metrics
 }
 
 // add adds a step, and its number.

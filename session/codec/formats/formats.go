@@ -81,7 +81,7 @@ var own = []Format{{
 	},
 }, {
 	Name:     "otlp-json",
-	Exported: "spans, a line of OTLP JSON per session and one for its scores, for a collector, Jaeger or Tempo",
+	Exported: "spans, a line of OTLP JSON per session, for a collector, Jaeger or Tempo",
 	Writing: Writing{
 		Ext: ".json", Many: true, JSON: true, Explain: explained(otlpExplain),
 		Stream: streamRows(otlpWriteJSON),

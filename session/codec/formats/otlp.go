@@ -20,7 +20,6 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -34,32 +33,26 @@ import (
 // record of another program, and without those of which wanted returns false. The message of a run is "". Each span has
 // a duration, if only of a nanosecond.
 func TurnSpans(s *codec.Session, wanted func(name, messageID, spanID string) bool) (ptrace.Traces, error) {
-	return otlpEncode(s, nil, wanted)
+	return otlpEncode(s, wanted)
 }
 
-// otlpWriteJSON writes the session's spans as one line of OTLP JSON, as the collector's
-// file exporter does, and one of log records if it has scores. Sessions may follow one another.
+// otlpWriteJSON writes the session's spans as one line of OTLP JSON, as the collector's file exporter does. Sessions may
+// follow one another.
 func otlpWriteJSON(w io.Writer, s *codec.Session) error {
-	logs := plog.NewLogs()
-	return otlpWrite(w, s, &logs, func(td ptrace.Traces) ([]byte, error) {
+	return otlpWrite(w, s, func(td ptrace.Traces) ([]byte, error) {
 		b, err := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
-		if b = append(b, '\n'); logs.LogRecordCount() == 0 || err != nil {
-			return b, err
-		}
-		records, err := (&plog.JSONMarshaler{}).MarshalLogs(logs)
-		return append(append(b, records...), '\n'), err
+		return append(b, '\n'), err
 	})
 }
 
 // otlpWriteProto writes the session's spans as an ExportTraceServiceRequest in protobuf. What follows another is one
-// request too, that of all their sessions. It has no log records: scores are events of spans.
+// request too, that of all their sessions.
 func otlpWriteProto(w io.Writer, s *codec.Session) error {
-	return otlpWrite(w, s, nil, (&ptrace.ProtoMarshaler{}).MarshalTraces)
+	return otlpWrite(w, s, (&ptrace.ProtoMarshaler{}).MarshalTraces)
 }
 
-func otlpWrite(w io.Writer, s *codec.Session, logs *plog.Logs,
-	marshal func(ptrace.Traces) ([]byte, error)) (err error) {
-	td, err := otlpEncode(s, logs, nil)
+func otlpWrite(w io.Writer, s *codec.Session, marshal func(ptrace.Traces) ([]byte, error)) (err error) {
+	td, err := otlpEncode(s, nil)
 	if err != nil {
 		return err
 	}
@@ -71,48 +64,43 @@ func otlpWrite(w io.Writer, s *codec.Session, logs *plog.Logs,
 	return err
 }
 
-// otlpExplain lists what of the rows a store would have otherwise after it ingested what
-// Encode wrote. Nothing is listed of a session that comes out as it went in.
+// otlpExplain lists what of the rows a store would have otherwise after it ingested what Encode wrote. Nothing is listed
+// of a session that comes out as it went in.
 //
 // Nothing of the content is lost but what breaks the rules of [session.Check]; the rest is
 // sums, which a store makes itself.
 func otlpExplain(s *codec.Session) (losses []codec.Loss) {
 	t := s.Sorted()
-	add := func(what, kept string, n int) { losses = codec.AddLoss(losses, what, kept, n) }
 	violations := session.Check(t)
-	add("rows that break a rule of sessions", "as data-damaged parts, or left out", len(violations))
-	deep := []string{t.Session.MetadataJSON, t.Session.PermissionsJSON, session.Deref(t.Session.ModelJSON)}
+	broken := len(violations)
+	count := func(is bool) {
+		if is {
+			broken++
+		}
+	}
+	nested := func(text string) { count(ingest.TooDeep([]byte(text))) }
+	nested(t.Session.MetadataJSON)
+	nested(t.Session.PermissionsJSON)
+	nested(session.Deref(t.Session.ModelJSON))
 	for i := range t.Messages {
-		deep = append(deep, t.Messages[i].Message.MetadataJSON)
+		nested(t.Messages[i].Message.MetadataJSON)
 		for j := range t.Messages[i].Parts {
 			p := &t.Messages[i].Parts[j]
-			if otlpIsTool(p) && session.Deref(p.ToolCallID) == "" {
-				add("tool calls with an empty id", "as data-damaged parts", 1)
-			} else if !otlpIsTool(p) && p.ToolCallID != nil {
-				add("tool_call_id of parts that are no tool calls", "", 1)
-			}
-			deep = append(deep, p.DataJSON)
+			nested(p.DataJSON)
+			count(otlpIsTool(p) && session.Deref(p.ToolCallID) == "" || !otlpIsTool(p) && p.ToolCallID != nil)
 		}
 	}
-	for _, text := range deep {
-		if ingest.TooDeep([]byte(text)) {
-			add("JSON nested more than 500 deep", "as text", 1)
-		}
+	for i := range s.Blobs {
+		count(s.Blobs[i].Body == "")
 	}
-	for _, b := range s.Blobs {
-		if b.Body == "" {
-			add("system prompts and tool catalogs that are empty", "", 1)
-		}
-	}
-	if archived := t.Session.ArchivedAt; archived != nil && *archived > otlpLastMilli {
-		add("archived_at after the year 2262, which spans do not have", "the last time that they have", 1)
-	}
-	if kept := store.AddCost(t.Session.CostUSD, 0); kept != t.Session.CostUSD {
-		add("cost_usd of the session in less than a billionth of a dollar", "rounded", 1)
-	}
+	archived := t.Session.ArchivedAt
+	count(archived != nil && *archived > otlpLastMilli)
+	count(store.AddCost(t.Session.CostUSD, 0) != t.Session.CostUSD)
+	losses = codec.AddLoss(losses, "what breaks a rule of sessions, is nested too deep, or is empty or too large for a span",
+		"as data-damaged parts, as text, or rounded, where it has a place", broken)
 	for _, v := range violations {
 		if v.Rule == "rollup" {
-			add("tokens of the session, which are not the sum of its messages", "the sum", 1)
+			losses = codec.AddLoss(losses, "tokens of the session, which are not the sum of its messages", "the sum", 1)
 		}
 	}
 	return losses

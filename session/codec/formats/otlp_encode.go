@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -22,10 +21,10 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// otlpEncode returns the session as spans, in order of the rows, the run last. Its scores are records of logs, or if
-// that is nil, events of the spans that they are of. Unless wanted is nil, there are only the spans that are wanted, as
-// [TurnSpans] has them. It does not change s. The error is that of a session without an id, or whose rows make no tree.
-func otlpEncode(s *codec.Session, logs *plog.Logs,
+// otlpEncode returns the session as spans, in order of the rows, the run last. Its scores are events of the spans that
+// they are of. Unless wanted is nil, there are only the spans that are wanted, as [TurnSpans] has them. It does not
+// change s. The error is that of a session without an id, or whose rows make no tree.
+func otlpEncode(s *codec.Session,
 	wanted func(name, messageID, spanID string) bool) (td ptrace.Traces, err error) {
 	defer wrapWriting(s, &err)
 	td = ptrace.NewTraces()
@@ -40,7 +39,7 @@ func otlpEncode(s *codec.Session, logs *plog.Logs,
 		blobs: slices.Clone(s.Blobs), facts: make(map[string]bool), of: make(map[string]ptrace.Span)}
 	e.messages()
 	e.others()
-	e.scores(e.run(logs != nil), logs)
+	e.scores(e.run())
 	return td, e.err
 }
 
@@ -130,9 +129,8 @@ func otlpCredibleNano(nano int64) int64 {
 	return nano
 }
 
-// run writes the session's row, on the first run's span, and its annotations: those that are events of spans only if
-// apart is set, because who sends the spans alone does not send the records.
-func (e *otlpEncoder) run(apart bool) ptrace.Span {
+// run writes the session's row, on the first run's span, and its annotations, but for those that are events of spans.
+func (e *otlpEncoder) run() ptrace.Span {
 	s := &e.s.Session
 	at := otlpNano(s.UpdatedAt)
 	value := func(text string) *store.Value { return &store.Value{Text: text, At: at, Rank: store.RankFinal} }
@@ -177,8 +175,8 @@ func (e *otlpEncoder) run(apart bool) ptrace.Span {
 	if ended.Outcome == semconv.EndError {
 		failed = &record.Error
 	}
-	rows := ingest.EmbeddedRows{Session: &c, Blobs: e.blobs, Annotations: slices.DeleteFunc(
-		jsonl.SortedAnnotations(e.s.Annotations), func(n store.Annotation) bool { return !apart && otlpIsScore(n) })}
+	rows := ingest.EmbeddedRows{Session: &c, Blobs: e.blobs,
+		Annotations: slices.DeleteFunc(jsonl.SortedAnnotations(e.s.Annotations), otlpIsScore)}
 	return e.write(e.ids.run, record, rows, failed)
 }
 
@@ -187,10 +185,8 @@ func otlpIsScore(n store.Annotation) bool {
 	return n.Kind == store.AnnotationScore && n.DeletedAt == nil
 }
 
-// scores writes the scores as results of evaluations: as records of logs, a scope for each author, or else as events of
-// what they are of, or of the run.
-func (e *otlpEncoder) scores(run ptrace.Span, logs *plog.Logs) {
-	scopes := make(map[string]plog.ScopeLogs)
+// scores writes the scores as results of evaluations: events of what they are of, or of the run.
+func (e *otlpEncoder) scores(run ptrace.Span) {
 	for _, n := range jsonl.SortedAnnotations(e.s.Annotations) {
 		if !otlpIsScore(n) {
 			continue
@@ -199,54 +195,27 @@ func (e *otlpEncoder) scores(run ptrace.Span, logs *plog.Logs) {
 		if n.PartID == "" || !ok {
 			sp, ok = e.of[n.MessageID]
 		}
-		var to pcommon.Map
-		at := pcommon.Timestamp(otlpCredibleNano(otlpNano(n.UpdatedAt)))
-		if logs == nil {
-			if !ok {
-				sp = run
-			}
-			event := sp.Events().AppendEmpty()
-			event.SetName(semconv.EventEvaluation)
-			event.SetTimestamp(at)
-			to = event.Attributes()
-		} else {
-			if _, known := scopes[n.Author]; !known {
-				if logs.ResourceLogs().Len() == 0 {
-					logs.ResourceLogs().AppendEmpty()
-				}
-				scopes[n.Author] = logs.ResourceLogs().At(0).ScopeLogs().AppendEmpty()
-				scopes[n.Author].Scope().SetName(n.Author)
-			}
-			r := scopes[n.Author].LogRecords().AppendEmpty()
-			r.SetEventName(semconv.EventEvaluation)
-			r.SetTimestamp(at)
-			if ok {
-				r.SetTraceID(sp.TraceID())
-				r.SetSpanID(sp.SpanID())
-			}
-			to = r.Attributes()
+		if !ok {
+			sp = run
 		}
-		e.score(to, n)
-		if ok {
-			if id, known := sp.Attributes().Get(string(semconv.GenAIResponseIDKey)); known {
-				to.PutStr(string(semconv.GenAIResponseIDKey), id.Str())
-			}
+		event := sp.Events().AppendEmpty()
+		event.SetName(semconv.EventEvaluation)
+		event.SetTimestamp(pcommon.Timestamp(otlpCredibleNano(otlpNano(n.UpdatedAt))))
+		to := event.Attributes()
+		to.PutStr(string(semconv.GenAIConversationIDKey), e.s.Session.ID)
+		otlpfile.PutAttributes(to, spans.Append(nil, &spans.Evaluation{
+			SessionID: e.s.Session.ID, Name: n.Name, Value: n.Value, Label: n.Label, Explanation: n.Comment,
+			Author: n.Author, MessageID: n.MessageID, PartID: n.PartID,
+		}))
+		n.Name, n.Value, n.Label, n.Comment = "", nil, "", "" // the row has what the attributes do not have
+		rows := ingest.EmbeddedRows{Annotations: []store.Annotation{n}}
+		row, err := rows.Encode()
+		e.err = errors.Join(e.err, err)
+		to.PutStr(ingest.RowsKey, row)
+		if id, known := sp.Attributes().Get(string(semconv.GenAIResponseIDKey)); known && ok {
+			to.PutStr(string(semconv.GenAIResponseIDKey), id.Str())
 		}
 	}
-}
-
-// score sets the attributes of the convention, and of the row what they do not have.
-func (e *otlpEncoder) score(to pcommon.Map, n store.Annotation) {
-	to.PutStr(string(semconv.GenAIConversationIDKey), e.s.Session.ID)
-	otlpfile.PutAttributes(to, spans.Append(nil, &spans.Evaluation{
-		SessionID: e.s.Session.ID, Name: n.Name, Value: n.Value, Label: n.Label, Explanation: n.Comment, Author: n.Author,
-		MessageID: n.MessageID, PartID: n.PartID,
-	}))
-	n.Name, n.Value, n.Label, n.Comment = "", nil, "", ""
-	rows := ingest.EmbeddedRows{Annotations: []store.Annotation{n}}
-	row, err := rows.Encode()
-	e.err = errors.Join(e.err, err)
-	to.PutStr(ingest.RowsKey, row)
 }
 
 // runRecord is what any run of the session reports.
