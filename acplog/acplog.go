@@ -20,8 +20,8 @@
 // [Handler.Handle] waits a moment for its own record to go out, so that the client has it before the agent's next
 // message; a client that does not read, or reads slowly, costs that moment at most once a second. To be sure, call
 // [Handler.Flush], as before the agent exits. The queue of a slow client fills, and then records are dropped, the
-// least severe first. Each severity has a rate that others cannot use up. What was dropped is counted in the next
-// record, or in one of its own a second later.
+// least severe first. A part of the rate is kept for severe records. What was dropped is counted in the next record,
+// or in one of its own that Flush sends.
 //
 // A client that is gone would kill the agent: Go ends a program that writes to a closed standard output. So
 // [Handler.Initialize] takes SIGPIPE over, once it knows that it talks to a client that wants records; such a write
@@ -42,7 +42,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -80,9 +79,9 @@ type Options struct {
 	SessionID func(context.Context) string
 
 	// PerSecond is how many records a second the client is sent in the long run, Burst how many at once. 0 means 20
-	// and 100. Info records, errors, and what is worse than errors have this rate each, debug records half of it,
-	// notices and warnings a quarter each, so that lesser records do not keep the severe ones from the client. What
-	// is beyond is dropped for the client, and kept in the session.
+	// and 100. Debug records use half of it at most, info records three quarters, and errors leave some of it for what
+	// is worse, so that lesser records do not keep the severe ones from the client. What is beyond is dropped for the
+	// client, and kept in the session.
 	PerSecond, Burst int
 
 	// MaxBytes is how long a message, and how long the data of a record, may be for
@@ -130,9 +129,7 @@ func New(o Options) *Handler {
 	// The limits are in range, so that there is no error.
 	limit := max(o.MaxBytes, redact.MinLimit)
 	cutter, _ := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: limit})
-	c := &client{Options: o, cutter: cutter, filled: o.Now(), dropped: make(map[string]int64)}
-	c.fill(math.Inf(1))
-	return &Handler{client: c}
+	return &Handler{client: &client{Options: o, cutter: cutter, filled: o.Now(), left: float64(o.Burst)}}
 }
 
 var defaultRedactor = sync.OnceValue(func() *redact.Redactor {

@@ -21,9 +21,6 @@ const (
 	quick  = 5 * time.Millisecond
 	// sendTimeout is how long the context of a notification lasts.
 	sendTimeout = 5 * time.Second
-	// summaryAfter is how long after a record was dropped the client gets a summary, if no
-	// other record reports so before.
-	summaryAfter = time.Second
 )
 
 // channel is how the client gets records.
@@ -42,10 +39,9 @@ type client struct {
 
 	mu      sync.Mutex
 	channel channel
-	tokens  [classes]float64 // what is left of the rate of each class
+	left    float64 // how many records the rate allows at once, when filled
 	filled  time.Time
-	dropped map[string]int64 // by level, since the last record that reported so
-	summary bool             // a timer for the summary runs
+	dropped int // since the last record that reported so
 
 	queue   []outgoing
 	idle    chan struct{} // closed when the queue is empty, and nil then
@@ -59,16 +55,6 @@ type outgoing struct {
 	entry entry
 }
 
-func (o outgoing) class() int { return severityOf(o.entry.level).class }
-
-// fill adds to the tokens of each class what the rate gives in a time. c.mu is held.
-func (c *client) fill(seconds float64) {
-	for class, share := range shares {
-		full := max(1, share*float64(c.Burst))
-		c.tokens[class] = min(full, c.tokens[class]+share*seconds*float64(c.PerSecond))
-	}
-}
-
 // listen sets how the client gets records.
 func (c *client) listen(ch channel) {
 	c.mu.Lock()
@@ -76,58 +62,24 @@ func (c *client) listen(ch channel) {
 	c.channel = ch
 }
 
-// wants reports whether a record may be sent to the client, and takes it from the rate of its class. One that may not
-// is counted.
+// wants reports whether a record may be sent to the client, and takes it from the rate. One that may not is counted.
 func (c *client) wants(level slog.Level) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Notify == nil || c.channel == silent {
 		return false
 	}
+	burst := float64(c.Burst)
 	if now := c.Now(); now.After(c.filled) {
-		c.fill(now.Sub(c.filled).Seconds())
+		c.left = min(burst, c.left+now.Sub(c.filled).Seconds()*float64(c.PerSecond))
 		c.filled = now
 	}
-	class := severityOf(level).class
-	if c.tokens[class] < 1 {
-		c.drop(level)
+	if c.left < max(1, severityOf(level).reserve*burst) {
+		c.dropped++
 		return false
 	}
-	c.tokens[class]--
+	c.left--
 	return true
-}
-
-// drop counts a record that the client does not get, and arranges a summary. c.mu is held.
-func (c *client) drop(level slog.Level) {
-	c.dropped[severityOf(level).name]++
-	if !c.summary {
-		c.summary = true
-		time.AfterFunc(summaryAfter, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.summary = false
-			c.summarize()
-		})
-	}
-}
-
-// summarize puts a record into the queue that states what was dropped. c.mu is held.
-func (c *client) summarize() {
-	if len(c.dropped) == 0 || c.channel != byLog {
-		return // a notice needs a session, and what was dropped may be of any
-	}
-	c.enqueue(outgoing{context.Background(), entry{
-		level: slog.LevelWarn, Level: severityOf(slog.LevelWarn).name,
-		Message: fmt.Sprintf("%d log records were dropped, as there were too many for the client", sum(c.dropped)),
-		Logger:  "acplog", Timestamp: c.Now().UTC().Format(time.RFC3339Nano),
-	}})
-}
-
-func sum(dropped map[string]int64) (all int64) {
-	for _, n := range dropped {
-		all += n
-	}
-	return all
 }
 
 // send queues a record, and returns when the queue is empty or that takes more than a moment: so a client has what
@@ -158,17 +110,16 @@ func (c *client) send(ctx context.Context, e entry) {
 // ones, or the record itself if there is none below it. c.mu is held.
 func (c *client) enqueue(o outgoing) {
 	if len(c.queue) >= maxQueue {
+		c.dropped++
 		least := 0
-		for i, other := range c.queue {
-			if other.class() < c.queue[least].class() {
+		for i := range c.queue {
+			if c.queue[i].entry.level < c.queue[least].entry.level {
 				least = i
 			}
 		}
-		if c.queue[least].class() >= o.class() {
-			c.drop(o.entry.level)
+		if c.queue[least].entry.level >= o.entry.level {
 			return
 		}
-		c.drop(c.queue[least].entry.level)
 		c.queue = slices.Delete(c.queue, least, least+1)
 	}
 	c.queue = append(c.queue, o)
@@ -187,9 +138,11 @@ func (c *client) next() {
 	}
 	o, by := c.queue[0], c.channel
 	c.queue = slices.Delete(c.queue, 0, 1)
-	if len(c.dropped) > 0 && by != silent {
-		o.entry.Data = withDropped(o.entry.Data, c.dropped)
-		clear(c.dropped)
+	if c.dropped > 0 && by != silent {
+		members := make(map[string]json.RawMessage)
+		_ = json.Unmarshal(o.entry.Data, &members) // it is an object, or nothing
+		members["agenttrace.dropped"] = encode(c.dropped)
+		o.entry.Data, c.dropped = encode(members), 0
 	}
 	go c.deliver(o, by)
 }
@@ -218,10 +171,17 @@ func (c *client) deliver(o outgoing, by channel) {
 	failed = err != nil
 }
 
-// flush waits until the queue is empty.
+// flush waits until the queue is empty. What was dropped since the last record is in one of its own, but not as a
+// notice: that needs a session, and what was dropped may be of any.
 func (c *client) flush(ctx context.Context) error {
 	c.mu.Lock()
-	c.summarize()
+	if c.dropped > 0 && c.channel == byLog {
+		c.enqueue(outgoing{context.Background(), entry{
+			level: slog.LevelWarn, Level: severityOf(slog.LevelWarn).name,
+			Message: fmt.Sprintf("%d log records were dropped, as there were too many for the client", c.dropped),
+			Logger:  "acplog", Timestamp: c.Now().UTC().Format(time.RFC3339Nano),
+		}})
+	}
 	idle := c.idle
 	c.mu.Unlock()
 	if idle == nil {
@@ -233,12 +193,4 @@ func (c *client) flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("flush the client's log: %w", ctx.Err())
 	}
-}
-
-// withDropped adds to the data of a record how many were dropped before it.
-func withDropped(data json.RawMessage, dropped map[string]int64) json.RawMessage {
-	members := make(map[string]json.RawMessage)
-	_ = json.Unmarshal(data, &members) // it is an object, or nothing
-	members["agenttrace.dropped"], members["agenttrace.dropped_by_level"] = encode(sum(dropped)), encode(dropped)
-	return encode(members)
 }

@@ -119,39 +119,26 @@ func (c *client) shorten(e entry) entry {
 	return e
 }
 
-// Classes of severity, each with a rate of its own.
-const (
-	classDebug = iota
-	classInfo
-	classNotice
-	classWarning
-	classError
-	classWorse
-	classes
-)
-
-// shares are what classes have of the rate.
-var shares = [classes]float64{0.5, 1, 0.25, 0.25, 1, 1}
-
-// severity is a level of RFC 5424, with the class of its records and the severity of their notices.
+// severity is a level of RFC 5424, the share of the rate that is kept for more severe records, and the severity of
+// notices.
 type severity struct {
-	least  slog.Level
-	name   string
-	class  int
-	notice string
+	least   slog.Level
+	name    string
+	reserve float64
+	notice  string
 }
 
 // severities are the levels, the most severe first.
 var severities = []severity{
-	{LevelEmergency, "emergency", classWorse, "error"},
-	{LevelAlert, "alert", classWorse, "error"},
-	{LevelCritical, "critical", classWorse, "error"},
-	{slog.LevelError + 1, "error", classWorse, "error"},
-	{slog.LevelError, "error", classError, "error"},
-	{slog.LevelWarn, "warning", classWarning, "warning"},
-	{LevelNotice, "notice", classNotice, "info"},
-	{slog.LevelInfo, "info", classInfo, "info"},
-	{math.MinInt, "debug", classDebug, "info"},
+	{LevelEmergency, "emergency", 0, "error"},
+	{LevelAlert, "alert", 0, "error"},
+	{LevelCritical, "critical", 0, "error"},
+	{slog.LevelError + 1, "error", 0, "error"},
+	{slog.LevelError, "error", 0.05, "error"},
+	{slog.LevelWarn, "warning", 0.1, "warning"},
+	{LevelNotice, "notice", 0.1, "info"},
+	{slog.LevelInfo, "info", 0.25, "info"},
+	{math.MinInt, "debug", 0.5, "info"},
 }
 
 // severityOf returns the severity of a level. Levels between two names have the lower one's.
