@@ -212,6 +212,7 @@ type valueKind struct {
 
 var (
 	aString     = valueKind{"a string", isString}
+	aName       = valueKind{"a name", func(raw json.RawMessage) bool { return text(raw) != "" }}
 	aBool       = valueKind{"true or false", isBool}
 	aCount      = valueKind{"a count", isCount}
 	aTime       = valueKind{"milliseconds", isCount}

@@ -104,6 +104,10 @@ var (
 	metadataShape   = shape{{"agent", anOptional, true}, {"system_prompt_digest", aDigest, true}}
 	compactionShape = shape{{"summary", aString, false}, {"tail_start_id", aMessageID, true}, {"auto", aBool, true},
 		{"summary_tokens", aCount, true}}
+	permissionShape = shape{{"permission", aName, false}, {"pattern", aString, false}, {"action", aRuleAction, false},
+		{"source", aRuleSource, true}, {"added_at", aTime, true}}
+	usageShape = shape{{"input", aCount, true}, {"output", aCount, true}, {"reasoning", aCount, true},
+		{"cache_read", aCount, true}, {"cache_write", aCount, true}}
 	approvalShape = shape{{"id", aString, false}}
 	reasonShape   = shape{{"reason", aString, true}}
 )
@@ -185,21 +189,7 @@ func checkPermissions(c *checker, _ *checkedRow) {
 			c.report("permissions_json[%d] is not an object", i)
 			continue
 		}
-		if text(r["permission"]) == "" {
-			c.report("permissions_json[%d] has no permission", i)
-		}
-		if !isString(r["pattern"]) {
-			c.report("permissions_json[%d] has no pattern", i)
-		}
-		for _, k := range []struct {
-			key      string
-			kind     valueKind
-			optional bool
-		}{{"action", aRuleAction, false}, {"source", aRuleSource, true}, {"added_at", aTime, true}} {
-			if raw, has := r[k.key]; (has || !k.optional) && !k.kind.is(raw) {
-				c.report("permissions_json[%d] has %s %s, want %s", i, k.key, show(raw), k.kind.name)
-			}
-		}
+		c.want(permissionShape, r, fmt.Sprintf("permissions_json[%d].", i))
 	}
 }
 
@@ -222,24 +212,20 @@ func checkUsage(c *checker, r *checkedRow) {
 		c.report("usage is %s, want an object", show(raw))
 		return
 	}
-	for _, b := range new(Usage).buckets() {
-		if raw, has := usage[b.key]; has && !isCount(raw) {
-			c.report("usage.%s is %s", b.key, show(raw))
-		}
-	}
+	c.want(usageShape, usage, "usage.")
 }
 
 func checkMetadata(c *checker, r *checkedRow) {
 	if raw, has := r.data["model"]; has && !isNull(raw) {
-		if err := decodeRow(raw, new(Model)); err != nil {
-			c.report("model: %v", err)
+		if err := decodeValue("model", raw, new(Model)); err != nil {
+			c.report("%v", err)
 		}
 	}
 	c.want(metadataShape, r.data, "")
 	if raw, has := r.data["agenttrace"]; has {
 		var trace MessageTrace
-		if err := decodeRow(raw, &trace); err != nil {
-			c.report("agenttrace: %v", err)
+		if err := decodeValue("agenttrace", raw, &trace); err != nil {
+			c.report("%v", err)
 		} else if d := trace.ToolCatalogDigest; d != "" && !isDigest(d) {
 			c.report("agenttrace.tool_catalog_digest is %q, want %s", d, aDigest.name)
 		}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -110,8 +111,7 @@ func (columns Columns[Row]) JSON(row *Row, i int) string {
 	return string(b)
 }
 
-// AppendJSON appends the row as a JSON object and returns the extended slice. It
-// allocates only to grow dst, and for columns that are encoded as JSON.
+// AppendJSON appends the row as a JSON object and returns the extended slice.
 //
 // Keys have the order of the columns, none is omitted, and NULL is null. JSON columns
 // stay text, so a reader gets what the store has. Strings are escaped as in
@@ -165,7 +165,7 @@ func appendText(dst []byte, v string, optional bool) []byte {
 // column that must be there has to be named as required, and not be empty.
 func (columns Columns[Row]) DecodeJSON(data []byte, row *Row, required ...string) error {
 	var values map[string]json.RawMessage
-	if err := json.Unmarshal(data, &values); err != nil {
+	if err := decodeValue("row", data, &values); err != nil {
 		return err
 	}
 	for _, name := range required {
@@ -181,16 +181,32 @@ func (columns Columns[Row]) DecodeJSON(data []byte, row *Row, required ...string
 		}
 		if c.isJSON {
 			var text string
-			if err := json.Unmarshal(value, &text); err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
+			if err := decodeValue(c.Name, value, &text); err != nil {
+				return err
 			}
 			if value = []byte(text); text == "" {
 				continue
 			}
 		}
-		if err := json.Unmarshal(value, columns.Field(row, i)); err != nil {
-			return fmt.Errorf("%s: %w", c.Name, err)
+		if err := decodeValue(c.Name, value, columns.Field(row, i)); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// decodeValue is json.Unmarshal with an error that names what has the wrong type.
+func decodeValue(name string, data []byte, v any) error {
+	err := json.Unmarshal(data, v)
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		want := e.Type.Kind().String()
+		if want == "struct" || want == "map" {
+			want = "object"
+		}
+		return fmt.Errorf("%s is %s, want %s", strings.Trim(name+"."+e.Field, "."), e.Value, want)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }

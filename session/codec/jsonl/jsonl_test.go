@@ -145,7 +145,7 @@ func TestDecodeErrors(t *testing.T) {
 		{"no id", `{"type":"session","data":{}}`, "line 1: decode session: id is missing", 0},
 		{"null row", `{"type":"session","data":null}`, "line 1: decode session: id is missing", 0},
 		{"wrong kind", above + strings.Replace(partLine, `"index":0`, `"index":"0"`, 1),
-			"line 3: decode part: index is a string, want an integer", 0},
+			"line 3: decode part: index is string, want int64", 0},
 		{"unknown type", `{"type":"trace","data":{}}`, `line 1: type "trace" is unknown`, 0},
 		{"no type", `{"data":{}}`, `line 1: "type" is missing`, 0},
 		{"no data", `{"type":"part"}`, `line 1: "data" is missing`, 0},
