@@ -33,8 +33,8 @@ const (
 
 // ToolOptions describes a tool call.
 type ToolOptions struct {
-	// ID is the model's id of the call; empty means that of the first call of the same Name
-	// and Input that is Inferred and has not begun, or else a new one.
+	// ID is the model's id of the call; empty means that of the first call of the same Name that is Inferred and has
+	// not begun, with the same Input if there is one, or else a new one.
 	ID string
 	// Name is the tool's.
 	Name string

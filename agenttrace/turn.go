@@ -181,7 +181,7 @@ func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 		s.enter(t.events, now, s.atWork())
 		s.mu.Unlock()
 		if r.inferred && t.recording {
-			t.observe()
+			observed.Store(t, nil)
 		}
 	}
 	t.scope = scope{Context: ctx, run: r, turn: t}
@@ -418,7 +418,7 @@ func (t *Turn) finish(err error, stopReason string) {
 	title := t.leave(now, reason, err, pending, waiting, updated)
 	t.run.close(t)
 	if t.run.inferred {
-		t.unobserve()
+		observed.Delete(t)
 	}
 	s := t.run.sess
 	s.flush()

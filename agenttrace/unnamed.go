@@ -2,48 +2,41 @@ package agenttrace
 
 import (
 	"encoding/json"
-	"maps"
-	"slices"
 	"sync"
 )
 
 // inferredID returns the id of the call that a layer begins without knowing its id: the first of that name and
-// input that another layer inferred from an answer and that nobody has begun. It is "" if there is none.
+// input that another layer inferred from an answer and that nobody has begun, or else the first of that name, because
+// a framework may hand the input over in another form. It is "" if there is none.
 func (t *Turn) inferredID(o ToolOptions) string {
 	if o.Inferred || t.off || o.Input == nil && o.RawInput == nil {
 		return ""
 	}
-	return t.unclaimed(&o, o.canonicalInput(), true).ID()
-}
-
-// canonicalInput returns what encodes the input, once and only if need be.
-func (o *ToolOptions) canonicalInput() func() string {
-	return sync.OnceValue(func() string {
-		if o.RawInput != nil {
-			return canonical(string(o.RawInput))
-		}
-		return canonical(encodeInput(o.Input))
-	})
-}
-
-// unclaimed returns the first inferred call of a tool that nobody has begun and that has the id of the options or, if
-// they have none, the input. The layer that begins it now claims it.
-func (t *Turn) unclaimed(o *ToolOptions, input func() string, claim bool) *ToolCall {
-	may := func(c *ToolCall) bool {
-		return c.inferred && !c.ended && !c.claimed && c.p.Name == validUTF8(o.Name) &&
-			(o.ID == "" || c.p.CallID == validUTF8(o.ID))
+	if t.unclaimed(&o, "", false) == nil {
+		return ""
 	}
+	c := t.unclaimed(&o, o.canonicalInput(), true)
+	if c == nil {
+		c = t.unclaimed(&o, "", true)
+	}
+	return c.ID()
+}
+
+func (o *ToolOptions) canonicalInput() string {
+	if o.RawInput != nil {
+		return canonical(encodeRaw(o.RawInput))
+	}
+	return canonical(encodeInput(o.Input))
+}
+
+// unclaimed returns the first inferred call of a tool that nobody has begun and that has the id of the options, if
+// they have one, and the canonical input, if it is not "". The layer that begins it now claims it.
+func (t *Turn) unclaimed(o *ToolOptions, input string, claim bool) *ToolCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	calls := slices.DeleteFunc(t.tools(), func(c *ToolCall) bool { return !may(c) })
-	want := ""
-	if o.ID == "" && len(calls) > 0 {
-		t.mu.Unlock()
-		want = input() // the caller's code, which runs without a lock
-		t.mu.Lock()
-	}
-	for _, c := range calls {
-		if may(c) && (o.ID != "" || canonical(c.input) == want) {
+	for _, c := range t.tools() {
+		if c.inferred && !c.ended && !c.claimed && c.p.Name == validUTF8(o.Name) &&
+			(o.ID == "" || c.p.CallID == validUTF8(o.ID)) && (input == "" || canonical(c.input) == input) {
 			c.claimed = claim
 			return c
 		}
@@ -53,22 +46,7 @@ func (t *Turn) unclaimed(o *ToolOptions, input func() string, claim bool) *ToolC
 
 // observed has the open turns whose caller observes requests: those of package modelhttp, in whose agents no context
 // has a turn.
-var observed = struct {
-	mu    sync.Mutex
-	turns map[*Turn]struct{}
-}{turns: make(map[*Turn]struct{})}
-
-func (t *Turn) observe() {
-	observed.mu.Lock()
-	defer observed.mu.Unlock()
-	observed.turns[t] = struct{}{}
-}
-
-func (t *Turn) unobserve() {
-	observed.mu.Lock()
-	delete(observed.turns, t)
-	observed.mu.Unlock()
-}
+var observed sync.Map // keys are of type *Turn
 
 // observedCall returns the turn that waits for the tool call of those options, and its id. With several alike it
 // returns nil: they may be those of different users.
@@ -76,16 +54,16 @@ func observedCall(o ToolOptions) (found *Turn, id string) {
 	if o.Inferred || o.ID == "" && o.Input == nil && o.RawInput == nil {
 		return nil, ""
 	}
-	input := o.canonicalInput()
-	observed.mu.Lock()
-	turns := slices.Collect(maps.Keys(observed.turns))
-	observed.mu.Unlock()
-	for _, t := range turns {
-		switch c := t.unclaimed(&o, input, false); {
-		case c == nil:
-		case found != nil:
+	input := ""
+	for key := range observed.Range {
+		if o.ID == "" && input == "" {
+			input = o.canonicalInput()
+		}
+		if t := key.(*Turn); t.unclaimed(&o, input, false) == nil {
+			continue
+		} else if found != nil {
 			return nil, ""
-		default:
+		} else {
 			found = t
 		}
 	}

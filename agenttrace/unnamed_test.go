@@ -18,7 +18,7 @@ func TestACallWithoutItsIDIsTheInferredOne(t *testing.T) {
 		{"raw input", ToolOptions{Name: "ls", RawInput: json.RawMessage(`{"b":2, "a":1}`)}, "call_1"},
 		{"text", ToolOptions{Name: "sh", Input: "make test"}, "call_2"},
 		{"another tool", ToolOptions{Name: "rm", Input: map[string]any{"a": 1, "b": 2}}, ""},
-		{"other input", ToolOptions{Name: "ls", Input: map[string]any{"a": 1}}, ""},
+		{"other input", ToolOptions{Name: "ls", Input: map[string]any{"a": 1}}, "call_1"},
 		{"no input", ToolOptions{Name: "ls"}, ""},
 		{"inferred, too", ToolOptions{Name: "sh", Input: "make test", Inferred: true}, ""},
 	} {

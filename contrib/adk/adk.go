@@ -36,9 +36,8 @@ type work struct {
 	end  func(error)
 
 	mu    sync.Mutex
-	err   error                           // of the last call of a model
-	calls map[string]*answer              // by the agent that calls: those of an invocation may do so at the same time
-	tools map[string]*agenttrace.ToolCall // by the id of the call
+	err   error              // of the last call of a model
+	calls map[string]*answer // by the agent that calls: those of an invocation may do so at the same time
 }
 
 // answer is a call of a model by an agent of the invocation.
@@ -100,7 +99,7 @@ func (r *recorder) of(ctx agent.ReadonlyContext) *work {
 }
 
 func newWork(ctx context.Context) *work {
-	return &work{ctx: ctx, calls: make(map[string]*answer), tools: make(map[string]*agenttrace.ToolCall)}
+	return &work{ctx: ctx, calls: make(map[string]*answer)}
 }
 
 // caller identifies an agent.
@@ -193,17 +192,14 @@ func (r *recorder) beforeTool(ctx tool.Context, t tool.Tool, args map[string]any
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.endCall(ctx, nil)
-	_, call := w.turn.StartTool(w.ctx, agenttrace.ToolOptions{
-		ID: ctx.FunctionCallID(), Name: t.Name(), Input: inputOf(args),
-	})
-	w.tools[ctx.FunctionCallID()] = call
+	w.turn.StartTool(w.ctx, agenttrace.ToolOptions{ID: ctx.FunctionCallID(), Name: t.Name(), Input: inputOf(args)})
 	return nil, nil
 }
 
 func (r *recorder) afterTool(
 	ctx tool.Context, _ tool.Tool, _, result map[string]any, err error,
 ) (map[string]any, error) {
-	call := r.of(ctx).take(ctx)
+	call := r.of(ctx).turn.Tool(ctx.FunctionCallID())
 	if err == nil {
 		err = errorOf(result)
 	}
@@ -218,19 +214,8 @@ func (r *recorder) afterTool(
 
 // toolError records the error of a tool, or that there is none of the name.
 func (r *recorder) toolError(ctx tool.Context, _ tool.Tool, _ map[string]any, err error) (map[string]any, error) {
-	r.of(ctx).take(ctx).Fail(err)
+	r.of(ctx).turn.Tool(ctx.FunctionCallID()).Fail(err)
 	return nil, nil
-}
-
-// take returns the call of a tool that ends.
-func (w *work) take(ctx tool.Context) *agenttrace.ToolCall {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	call := w.tools[ctx.FunctionCallID()]
-	if delete(w.tools, ctx.FunctionCallID()); call == nil {
-		return w.turn.Tool(ctx.FunctionCallID())
-	}
-	return call
 }
 
 // errorOf returns the error that a result reports to the model, or nil.

@@ -1,9 +1,7 @@
 package genkittrace
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 
@@ -41,8 +39,6 @@ type work struct {
 	mu   sync.Mutex
 	turn *agenttrace.Turn
 	end  func(error)
-	// calls are those of the last answer that no tool has begun.
-	calls []*ai.ToolRequest
 }
 
 type workKey struct{}
@@ -99,7 +95,7 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 		}
 		response, err = next(callCtx, req, stream)
 		if err == nil {
-			w.answered(ctx, turn, &answer, response, streamed)
+			answered(ctx, turn, &answer, response, streamed)
 		}
 		return response, err
 	}
@@ -142,7 +138,7 @@ func userMessage(m *ai.Message) (user agenttrace.UserMessage) {
 }
 
 // answered records an answer. streamed reports that its text is recorded.
-func (w *work) answered(
+func answered(
 	ctx context.Context, turn *agenttrace.Turn, answer *adapter.Answer, r *ai.ModelResponse, streamed bool,
 ) {
 	var requests []*ai.ToolRequest
@@ -165,9 +161,6 @@ func (w *work) answered(
 			t.Ref = tool.ID() // Genkit would make one up next
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.calls = requests
 }
 
 // usageOf returns the tokens of a call, or nil. The total shows whether the output includes the thoughts.
@@ -192,7 +185,13 @@ func Tool[In, Out any](name string, fn ai.ToolFunc[In, Out]) ai.ToolFunc[In, Out
 		if !ok {
 			return fn(ctx, input)
 		}
-		inner, call := w.start(ctx, name, input)
+		w.mu.Lock()
+		turn := w.turn
+		w.mu.Unlock()
+		if turn == nil {
+			turn = agenttrace.TurnFromContext(ctx)
+		}
+		inner, call := turn.StartTool(ctx, agenttrace.ToolOptions{Name: name, Input: input})
 		defer call.Abort() // a panic
 		with := *ctx
 		with.Context = inner
@@ -203,47 +202,4 @@ func Tool[In, Out any](name string, fn ai.ToolFunc[In, Out]) ai.ToolFunc[In, Out
 		}
 		return output, err
 	}
-}
-
-// start begins the call of the last answer that a tool executes: the one of that input, or, if the
-// tool's type makes another one of it, the first.
-func (w *work) start(ctx context.Context, name string, input any) (context.Context, *agenttrace.ToolCall) {
-	have := canonical(input)
-	w.mu.Lock()
-	found := -1
-	for i, c := range w.calls {
-		if c.Name != name {
-			continue
-		}
-		if same := bytes.Equal(canonical(c.Input), have); same || found < 0 {
-			if found = i; same {
-				break
-			}
-		}
-	}
-	o := agenttrace.ToolOptions{Name: name, Input: input}
-	if found >= 0 {
-		o.ID, o.Input = w.calls[found].Ref, w.calls[found].Input
-		w.calls = append(w.calls[:found:found], w.calls[found+1:]...)
-	}
-	turn := w.turn
-	w.mu.Unlock()
-	if turn == nil {
-		return agenttrace.StartTool(ctx, o)
-	}
-	return turn.StartTool(ctx, o)
-}
-
-// canonical returns JSON that is the same for equal values, whatever their types.
-func canonical(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil
-	}
-	var plain any
-	if json.Unmarshal(data, &plain) != nil {
-		return data
-	}
-	data, _ = json.Marshal(plain) // it was JSON
-	return data
 }

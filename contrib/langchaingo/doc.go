@@ -8,6 +8,5 @@
 // the turn. A call of the model without a turn is one by itself.
 //
 // The callbacks of langchaingo alone do not suffice: they return no context, have neither the tools
-// nor the settings of a request, and some models do not report how a call ended. The handler uses
-// them for what only they have, the id of a tool call that an executor begins.
+// nor the settings of a request, and some models do not report how a call ended.
 package langchaintrace

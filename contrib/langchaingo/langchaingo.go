@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/tmc/langchaingo/callbacks"
 	"github.com/tmc/langchaingo/chains"
 	"github.com/tmc/langchaingo/llms"
-	"github.com/tmc/langchaingo/schema"
 	"github.com/tmc/langchaingo/tools"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
@@ -41,23 +39,6 @@ func New(tracer *agenttrace.Tracer, o Options) *Handler {
 	return &Handler{sessions: adapter.NewSessions(tracer, o.Agent, o.SessionID), model: o.Model}
 }
 
-// actions has the id of the tool call that an executor begins next.
-type actions struct {
-	mu   sync.Mutex
-	next schema.AgentAction
-}
-
-type actionsKey struct{}
-
-// HandleAgentAction implements [callbacks.Handler]. The executor then calls the tool.
-func (h *Handler) HandleAgentAction(ctx context.Context, action schema.AgentAction) {
-	if a, ok := ctx.Value(actionsKey{}).(*actions); ok {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.next = action
-	}
-}
-
 // Chain returns a chain each run of which is a turn.
 func (h *Handler) Chain(c chains.Chain) chains.Chain { return &chain{c, h} }
 
@@ -80,7 +61,7 @@ func (c *chain) Call(
 	ctx, _, end := c.h.sessions.StartTurn(ctx, agenttrace.UserMessage{Text: c.question(inputs)},
 		agenttrace.TurnOptions{Model: c.h.model})
 	defer func() { end(err) }()
-	return c.Chain.Call(context.WithValue(ctx, actionsKey{}, &actions{}), inputs, options...)
+	return c.Chain.Call(ctx, inputs, options...)
 }
 
 // question returns the one input that is not the chain's memory.
@@ -109,15 +90,7 @@ func (h *Handler) Tools(all ...tools.Tool) []tools.Tool {
 type recordedTool struct{ tools.Tool }
 
 func (t recordedTool) Call(ctx context.Context, input string) (output string, err error) {
-	o := agenttrace.ToolOptions{Name: t.Name(), Input: input}
-	if a, ok := ctx.Value(actionsKey{}).(*actions); ok {
-		a.mu.Lock()
-		if strings.EqualFold(a.next.Tool, t.Name()) {
-			o.ID, a.next = a.next.ToolID, schema.AgentAction{}
-		}
-		a.mu.Unlock()
-	}
-	ctx, call := agenttrace.StartTool(ctx, o)
+	ctx, call := agenttrace.StartTool(ctx, agenttrace.ToolOptions{Name: t.Name(), Input: input})
 	defer call.Abort() // a panic
 	if output, err = t.Tool.Call(ctx, input); err != nil {
 		call.Fail(err)
