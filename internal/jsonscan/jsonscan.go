@@ -105,30 +105,18 @@ func Container(text string, i int, value func(key Key, i int) int) int {
 
 // String returns the end of the string whose quote is at i.
 func String(text string, i int) int {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	start := i
 	if i >= len(text) || text[i] != '"' {
 		return ^start
 	}
-	for i++; i < len(text); {
-		if i+8 <= len(text) {
-			w := binary.LittleEndian.Uint64(bytesOf(text[i : i+8]))
-			quote, slash := w^ones*'"', w^ones*'\\'
-			// The lowest bit that is set is of the first byte that is a quote, a backslash or a control
-			// character: subtraction borrows from higher bytes only.
-			found := ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w) & highs
-			if found == 0 {
-				i += 8
-				continue
-			}
-			i += bits.TrailingZeros64(found) / 8
+	for i++; i < len(text); i++ {
+		if i += plain(text[i:]); i == len(text) {
+			break
 		}
-		switch c := text[i]; {
-		case c == '"':
+		switch text[i] {
+		case '"':
 			return i + 1
-		case c < ' ':
-			return ^start
-		case c == '\\':
+		case '\\':
 			if i++; i == len(text) {
 				return ^start
 			}
@@ -139,10 +127,30 @@ func String(text string, i int) int {
 				return ^start
 			}
 			i += 4
+		default: // a control character
+			return ^start
 		}
-		i++
 	}
 	return ^start
+}
+
+// plain returns how many bytes at the beginning of a text are none of those that JSON escapes in strings.
+func plain(text string) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(text); i += 8 {
+		w := binary.LittleEndian.Uint64(bytesOf(text[i : i+8]))
+		quote, slash := w^ones*'"', w^ones*'\\'
+		// The lowest bit that is set is of the first byte that is a quote, a backslash or a control
+		// character: subtraction borrows from higher bytes only.
+		found := ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w) & highs
+		if found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
+	}
+	for ; i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\'; i++ {
+	}
+	return i
 }
 
 func number(text string, i int) int {

@@ -2,8 +2,6 @@ package jsonscan
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math/bits"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -79,59 +77,23 @@ func AppendUnescaped(dst []byte, body string) (text []byte, ok bool) {
 
 // AppendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD; only quotes,
 // backslashes and control characters are escaped, the latter with the shortest escape.
-//
-// It copies eight bytes at a time, and keeps those before the first one to escape.
 func AppendString(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		s = string([]rune(s)) // each byte on its own, as encoding/json does
 	}
 	dst = append(slices.Grow(dst, len(s)+len(s)/16+2), '"') // code has few escapes
-	for i := 0; i < len(s); {
-		if i+8 <= len(s) {
-			if cap(dst)-len(dst) < 8 {
-				dst = slices.Grow(dst, len(s)-i+len(s)/8+16)
-			}
-			w := binary.LittleEndian.Uint64(bytesOf(s[i : i+8]))
-			n := len(dst)
-			binary.LittleEndian.PutUint64(dst[n:n+8], w)
-			plain := plainBytes(w)
-			dst, i = dst[:n+plain], i+plain
-			if plain == 8 {
-				continue
-			}
+	for {
+		n := plain(s)
+		if dst = append(dst, s[:n]...); n == len(s) {
+			return append(dst, '"')
 		}
-		dst = appendEscaped(dst, s[i])
-		i++
+		const hex = "0123456789abcdef"
+		c := s[n]
+		if i := strings.IndexByte("\"\\\b\f\n\r\t", c); i >= 0 {
+			dst = append(dst, '\\', `"\bfnrt`[i])
+		} else {
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+		s = s[n+1:]
 	}
-	return append(dst, '"')
-}
-
-// plainBytes returns how many bytes of w, from the lowest on, need no escape.
-func plainBytes(w uint64) int {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	quote, slash := w^ones*'"', w^ones*'\\'
-	return bits.TrailingZeros64(((quote-ones)&^quote|(slash-ones)&^slash|(w-ones*' ')&^w)&highs) / 8
-}
-
-// appendEscaped appends a byte of a JSON string.
-func appendEscaped(dst []byte, c byte) []byte {
-	const hex = "0123456789abcdef"
-	switch c {
-	case '"', '\\':
-		return append(dst, '\\', c)
-	case '\b':
-		return append(dst, `\b`...)
-	case '\f':
-		return append(dst, `\f`...)
-	case '\n':
-		return append(dst, `\n`...)
-	case '\r':
-		return append(dst, `\r`...)
-	case '\t':
-		return append(dst, `\t`...)
-	}
-	if c < ' ' {
-		return append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-	}
-	return append(dst, c)
 }
