@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"strings"
 	"unicode/utf8"
-	"unsafe"
 
 	"go.opentelemetry.io/otel"
 
@@ -22,11 +21,7 @@ import (
 )
 
 // quote returns s as a JSON string.
-func quote(s string) string {
-	b := jsonscan.AppendString(nil, s)
-	// Nobody else has b, so that it may become a string without a copy, as in strings.Builder.
-	return unsafe.String(unsafe.SliceData(b), len(b))
-}
+func quote(s string) string { return string(jsonscan.AppendString(nil, s)) }
 
 // validUTF8 returns s with invalid UTF-8 replaced: one such string would make the whole export fail.
 func validUTF8(s string) string {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"unicode/utf8"
-	"unsafe"
 
 	"go.opentelemetry.io/otel"
 
@@ -90,12 +89,8 @@ func (f *filter) apply(kind redact.Content, key, s string, isJSON bool) (out str
 	if !isJSON {
 		return f.redactor.Apply(kind, key, s)
 	}
-	raw := unsafe.Slice(unsafe.StringData(s), len(s)) // a Redactor neither changes nor keeps it
-	b, res := f.redactor.ApplyJSON(kind, key, raw)
-	if len(b) == len(s) && unsafe.SliceData(b) == unsafe.StringData(s) {
-		return s, res
-	}
-	if out = string(b); !jsonscan.Valid(out) {
+	b, res := f.redactor.ApplyJSON(kind, key, []byte(s))
+	if out = string(b); out != s && !jsonscan.Valid(out) {
 		out = quote(out)
 	}
 	return out, res

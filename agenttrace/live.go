@@ -216,16 +216,24 @@ type throttle struct {
 	held bool      // the session will send what no event has had
 }
 
-// due reports whether a text of so many bytes is sent now. If it is not, the session sends it later.
-func (h *throttle) due(s *Session, p growing, now time.Time, size int) bool {
-	l := s.tracer.live
+// grow sends a text that grows, of so many bytes: now, or later if an event has had it just before. The caller holds
+// mu, and so does grow when it calls send.
+func (t *Turn) grow(h *throttle, now time.Time, size int, send func(now time.Time)) {
+	if t.events == nil {
+		return
+	}
+	l := t.run.sess.tracer.live
 	wait := h.at.Add(max(l.MinInterval, time.Duration(size)*time.Second/perSecond)).Sub(now)
-	if l.MinInterval < 0 || wait <= 0 {
-		return true
-	}
-	if !h.held {
+	switch {
+	case l.MinInterval < 0 || wait <= 0:
+		send(now)
+	case !h.held:
 		h.held = true
-		s.wake(wait, p)
+		t.run.sess.wake(wait, func(now time.Time) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			h.held = false
+			send(now)
+		})
 	}
-	return false
 }

@@ -2,7 +2,6 @@ package agenttrace
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -58,21 +57,14 @@ func newMetrics(o Options, names genAI, f *filter) *metrics {
 	meter := provider.Meter(semconv.ScopeName, metric.WithSchemaURL(semconv.SchemaURL),
 		metric.WithInstrumentationVersion(version()))
 	m := &metrics{filter: f}
-	var errs []error
 	seconds := func(name, what string, bounds metric.HistogramOption) metric.Float64Histogram {
-		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), bounds)
-		errs = append(errs, err)
-		return h
+		return made(meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), bounds))
 	}
 	count := func(name, unit, what string) metric.Int64Counter {
-		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
-		errs = append(errs, err)
-		return c
+		return made(meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what)))
 	}
 	numbers := func(name, unit, what string, bounds metric.HistogramOption) metric.Int64Histogram {
-		h, err := meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(what), bounds)
-		errs = append(errs, err)
-		return h
+		return made(meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(what), bounds))
 	}
 	prefix := "gen_ai.client.operation"
 	if names.latest {
@@ -91,10 +83,15 @@ func newMetrics(o Options, names genAI, f *filter) *metrics {
 	m.executions = numbers("gen_ai.invoke_agent.tool_calls", "{tool_call}", "Tool calls of runs.", callBounds)
 	m.loops = count("agenttrace.loop.warnings", "{warning}", "Loops of repeated calls.")
 	m.denials = count("agenttrace.permission.denials", "{call}", "Tool calls that were denied.")
-	if err := errors.Join(errs...); err != nil {
+	return m
+}
+
+// made returns an instrument, which works also where the provider reports an error.
+func made[T any](instrument T, err error) T {
+	if err != nil {
 		otel.Handle(err)
 	}
-	return m
+	return instrument
 }
 
 // attributes returns those that are not empty, as they may be sent.

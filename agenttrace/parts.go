@@ -216,9 +216,7 @@ func (s *TextStream) WriteString(text string) (int, error) {
 		}
 		s.buf.WriteString(text)
 		s.grown = max(s.grown, now.UnixMilli())
-		if t.events != nil && s.throttle.due(t.run.sess, s, now, s.buf.Len()) {
-			s.emitEvent(now)
-		}
+		t.grow(&s.throttle, now, s.buf.Len(), s.emitGrown)
 	})
 	switch {
 	case late:
@@ -290,11 +288,8 @@ func (s *TextStream) emitEvent(now time.Time) {
 	s.emit(now, s.part(s.kind, s.grown, s.data(text)))
 }
 
-// sendHeld sends what no event has had, if it is settled.
-func (s *TextStream) sendHeld(now time.Time) {
-	s.turn.mu.Lock()
-	defer s.turn.mu.Unlock()
-	s.throttle.held = false
+// emitGrown queues the part if no event has had some of it that cannot change.
+func (s *TextStream) emitGrown(now time.Time) {
 	if !s.closed && len(s.filter().settled(s.buf.String())) > s.throttle.sent {
 		s.emitEvent(now)
 	}

@@ -20,14 +20,11 @@ type pulse struct {
 	mu    sync.Mutex // a leaf: nothing is locked or called under it
 	timer *time.Timer
 	due   time.Time // when the timer goes off, zero when it is not set
-	held  []growing
+	held  []func(now time.Time)
 }
 
-// growing is a part that has text which no event has sent.
-type growing interface{ sendHeld(now time.Time) }
-
 // wake makes the timer go off after d, or earlier if it was set so. The session then sends what is held back.
-func (s *Session) wake(d time.Duration, held ...growing) {
+func (s *Session) wake(d time.Duration, held ...func(now time.Time)) {
 	p := &s.pulse
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,8 +58,8 @@ func (s *Session) beat() {
 	s.pulse.held, s.pulse.due = nil, time.Time{}
 	s.pulse.mu.Unlock()
 	now := s.now()
-	for _, p := range held {
-		p.sendHeld(now)
+	for _, send := range held {
+		send(now)
 	}
 	s.mu.Lock()
 	if s.heartbeats {

@@ -211,9 +211,9 @@ func (s *Session) record() spans.Run {
 
 // startSpan begins a session.run span, linked to the one before it.
 func (s *Session) startSpan(
-	ctx context.Context, now time.Time, attrs []attribute.KeyValue, last trace.SpanContext, opts ...trace.SpanStartOption,
+	ctx context.Context, now time.Time, attrs []attribute.KeyValue, last trace.SpanContext,
 ) (context.Context, trace.Span) {
-	opts = append(opts, trace.WithAttributes(s.tracer.filter.attributes(attrs)...))
+	opts := []trace.SpanStartOption{trace.WithAttributes(s.tracer.filter.attributes(attrs)...)}
 	if last.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
 	}
@@ -232,11 +232,11 @@ func (s *Session) moment(ctx context.Context, operation string, now time.Time, e
 	if edit != nil {
 		edit(&record)
 	}
-	_, span := s.startSpan(ctx, now, spans.Append(nil, &record), last, trace.WithTimestamp(now))
+	_, span := s.startSpan(ctx, now, spans.Append(nil, &record), last)
 	for _, e := range events {
 		s.tracer.addEvent(span, now, e.Kind(), e)
 	}
-	span.End(trace.WithTimestamp(now))
+	s.tracer.finish(span, now)
 }
 
 // now returns the session's time: the clock's, moved ahead by as much as it ever was before LastStamp. So nothing
@@ -249,7 +249,6 @@ func (s *Session) now() time.Time {
 	if now.UnixMilli() < s.st.LastStamp {
 		more := time.UnixMilli(s.st.LastStamp).Sub(now)
 		s.ahead += more
-		s.tracer.shifted.Store(true)
 		now = now.Add(more)
 	}
 	return now

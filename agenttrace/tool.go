@@ -414,31 +414,20 @@ func (c *ToolCall) InputDelta(text string) {
 			return
 		}
 		c.partial, c.changed = append(c.partial, text...), true
-		if c.turn.events != nil && c.throttle.due(c.turn.run.sess, c, now, len(c.partial)) {
-			c.emitPartial(now, c.filter().settled(string(c.partial)))
-		}
+		c.turn.grow(&c.throttle, now, len(c.partial), c.emitPartial)
 	})
 }
 
-// emitPartial queues as much of the input that streams as cannot change. The caller holds mu.
-func (c *ToolCall) emitPartial(now time.Time, settled string) {
+// emitPartial queues as much of the input that streams as cannot change, if no event has had it. The caller holds mu.
+func (c *ToolCall) emitPartial(now time.Time) {
+	settled := c.filter().settled(string(c.partial))
+	if c.ended || c.p.State != stateInputStreaming || len(settled) <= c.throttle.sent {
+		return
+	}
 	c.throttle.sent = len(settled)
 	input, _ := c.filter().value(redact.ToolInput, settled, true)
 	c.emitInput(now, input)
 	c.changed = true // the event may lack the last words
-}
-
-// sendHeld sends what no event has had, if it is settled.
-func (c *ToolCall) sendHeld(now time.Time) {
-	c.turn.mu.Lock()
-	defer c.turn.mu.Unlock()
-	c.throttle.held = false
-	if c.ended || c.p.State != stateInputStreaming {
-		return
-	}
-	if settled := c.filter().settled(string(c.partial)); len(settled) > c.throttle.sent {
-		c.emitPartial(now, settled)
-	}
 }
 
 // SetInput gives the call its whole input, which is what [ToolOptions].Input may

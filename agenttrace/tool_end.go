@@ -192,8 +192,7 @@ func (c *ToolCall) end(state string, r outcome) {
 			return
 		}
 		ctx := trace.ContextWithSpan(context.Background(), t.span)
-		_, span = tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, c.announced,
-			trace.WithTimestamp(c.announced))
+		_, span = tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, c.announced)
 	}
 	c.ended = true
 	if state == stateOutputAvailable {

@@ -91,12 +91,8 @@ type Tracer struct {
 	genAI    genAI
 	metrics  *metrics
 	now      func() time.Time
-	// ownClock reports that spans get their times from now.
-	ownClock bool
-	// shifted reports that some session's time was moved ahead of the clock.
-	shifted atomic.Bool
-	bodies  memory[string, *body]
-	dropped atomic.Int64
+	bodies   memory[string, *body]
+	dropped  atomic.Int64
 	// global reports that spans go to the global tracer provider; unset reports once that there is none.
 	global bool
 	unset  sync.Once
@@ -121,7 +117,6 @@ func New(o Options) *Tracer {
 		approver: o.Approver,
 		grace:    cmp.Or(o.ResultGrace, 10*time.Second),
 		now:      o.Now,
-		ownClock: o.Now != nil,
 		global:   o.TracerProvider == nil,
 	}
 	if t.live != nil {
@@ -160,18 +155,15 @@ func (t *Tracer) warn() {
 	})
 }
 
-// start begins a span at now. The span's own clock is used unless the tracer was given one, or a session runs ahead
-// of it: what is dated by its span must not come before what is dated by its session.
+// start begins a span at now, which is its session's time: what is dated by its span must not come before what is
+// dated by its session.
 func (t *Tracer) start(
 	ctx context.Context, name string, kind trace.SpanKind, now time.Time, opts ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {
 	if kind != trace.SpanKindInternal {
 		opts = append(opts, trace.WithSpanKind(kind))
 	}
-	if t.ownClock || t.shifted.Load() {
-		opts = append(opts, trace.WithTimestamp(now))
-	}
-	return t.tracer.Start(ctx, name, opts...)
+	return t.tracer.Start(ctx, name, append(opts, trace.WithTimestamp(now))...)
 }
 
 // reference returns a span that has the context of another, and holds nothing of it.
@@ -180,21 +172,12 @@ func reference(span trace.Span) trace.Span {
 }
 
 // finish ends a span at now.
-func (t *Tracer) finish(span trace.Span, now time.Time) {
-	if t.ownClock || t.shifted.Load() {
-		span.End(trace.WithTimestamp(now))
-		return
-	}
-	span.End()
-}
+func (t *Tracer) finish(span trace.Span, now time.Time) { span.End(trace.WithTimestamp(now)) }
 
 // addEvent adds an event to a span.
 func (t *Tracer) addEvent(span trace.Span, now time.Time, name string, event spans.SpanData) {
-	opts := []trace.EventOption{trace.WithAttributes(t.filter.attributes(spans.Append(nil, event))...)}
-	if t.ownClock || t.shifted.Load() {
-		opts = append(opts, trace.WithTimestamp(now))
-	}
-	span.AddEvent(name, opts...)
+	attrs := t.filter.attributes(spans.Append(nil, event))
+	span.AddEvent(name, trace.WithAttributes(attrs...), trace.WithTimestamp(now))
 }
 
 // Dropped returns how many calls came too late to be recorded, after the end of the tool call, turn or run that
