@@ -94,9 +94,6 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 	}
 	s := c.run.sess
 	now := c.run.now()
-	if err == nil {
-		s.know(KnownMessage{c.messageID, roleAssistant, -1, c.createdAt})
-	}
 	f := &s.tracer.filter
 	if c.span.IsRecording() {
 		record := spans.Compaction{

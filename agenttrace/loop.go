@@ -234,7 +234,7 @@ func (t *Turn) note(kind, signature, id string, now time.Time) {
 	}
 	t.run.sess.tracer.addEvent(t.span, now, semconv.SpanEventLoopWarning, w)
 	t.addData("a loop warning", "data-loop-warning", func(string) []byte {
-		return append(w.AppendJSON([]byte(`{"type":"data-loop-warning","data":`)), '}')
+		return []byte(`{"type":"data-loop-warning","data":` + encodeJSON(w) + `}`)
 	})
 }
 

@@ -3,7 +3,6 @@ package agenttrace
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,32 +27,21 @@ const untitled = "New Chat"
 // hidden there. The store copies the messages, under new ids; rules of session scope are not copied. The title
 // becomes that of the parent and " (copy)", unless there is none.
 //
-// Fork returns [ErrBusy] while a turn or a compaction is open and [ErrUnknownMessage] for a message that cannot be
-// the session's. Where nothing is recorded messages have no ids, and "" means any of them; the same holds for
-// [Session.Rewind].
+// Fork returns [ErrBusy] while a turn or a compaction is open. Where nothing is recorded messages have no ids, and ""
+// stands for any of them; the same holds for [Session.Rewind].
 func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions) (*Session, error) {
 	if s == nil {
 		return nil, nil
 	}
 	now := s.now()
-	at := now.UnixMilli()
 	s.mu.Lock()
-	nameless := fromMessageID == "" && s.unrecorded
-	from, found, err := s.known(fromMessageID)
-	switch {
-	case s.working > 0:
-		err = ErrBusy
-	case nameless:
-		err = nil
+	if s.working > 0 {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("fork session %s: %w", s.id, ErrBusy)
 	}
-	if err == nil {
-		at = s.pass(at)
-	}
+	at := s.pass(now.UnixMilli())
 	st, metadata := s.clone(), maps.Clone(s.metadata)
 	s.mu.Unlock()
-	if err != nil {
-		return nil, fmt.Errorf("fork session %s: %w", s.id, err)
-	}
 	child := &Session{tracer: s.tracer, id: validUTF8(o.ID), metadata: metadata}
 	if child.id == "" {
 		child.id = spans.NewID(spans.PrefixSession, now)
@@ -62,16 +50,13 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 		ID: child.id, Agent: st.Agent, Title: validUTF8(o.Title), FirstPrompt: st.FirstPrompt,
 		WorkspaceID: st.WorkspaceID, WorkspaceRoot: st.WorkspaceRoot, Mode: st.Mode, UserID: st.UserID,
 		Metadata: st.Metadata, CreatedAt: at, ParentID: s.id, ParentMessageID: fromMessageID, RootID: s.root(),
-		NextTurn: st.NextTurn, Model: st.Model, LastStamp: st.LastStamp, Incomplete: true,
+		NextTurn: st.NextTurn, Model: st.Model, LastStamp: st.LastStamp,
 	}
 	if child.st.Title == "" && st.Title != "" && st.Title != untitled {
 		child.st.Title = st.Title + " (copy)"
 	}
-	if found && from.Turn >= 0 {
-		child.st.NextTurn = from.Turn + 1
-	}
 	child.mergeMetadata(o.Metadata)
-	if !nameless {
+	if fromMessageID != "" {
 		child.moment(ctx, semconv.RunOperationFork, now, func(r *spans.Run) {
 			r.Model = st.Model.record()
 			r.TargetMessageID, r.TargetAt = fromMessageID, at
@@ -83,20 +68,9 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 // Rewind hides everything after a user message. Nothing is deleted, and [Session.Unrewind] undoes it; what tools
 // did in the world is not undone. A turn that waited for a human is hidden too.
 //
-// Rewind returns [ErrBusy] while a turn or a compaction is open and
-// [ErrUnknownMessage] for what cannot be a user message of the session.
+// Rewind returns [ErrBusy] while a turn or a compaction is open.
 func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
 	return s.alter(ctx, semconv.RunOperationRewind, func(at int64) (last Rewound, err error) {
-		m, found, err := s.known(userMessageID)
-		switch {
-		case userMessageID == "" && s.unrecorded:
-			return last, errUnrecorded
-		case err == nil && found && m.Role != roleUser:
-			err = fmt.Errorf("message %q is not the user's: %w", userMessageID, ErrUnknownMessage)
-		}
-		if err != nil {
-			return last, err
-		}
 		last = Rewound{To: userMessageID, At: s.pass(at), Pending: s.st.Pending}
 		first := max(0, len(s.st.Rewinds)+1-maxRewinds)
 		s.st.Rewinds = append(slices.Clone(s.st.Rewinds[first:]), last)
@@ -118,10 +92,7 @@ func (s *Session) pass(at int64) int64 {
 func (s *Session) Unrewind(ctx context.Context) error {
 	return s.alter(ctx, semconv.RunOperationUnrewind, func(int64) (last Rewound, err error) {
 		n := len(s.st.Rewinds)
-		switch {
-		case n == 0 && s.unrecorded:
-			return last, errUnrecorded
-		case n == 0:
+		if n == 0 {
 			return last, ErrNothingPending
 		}
 		last, s.st.Rewinds = s.st.Rewinds[n-1], s.st.Rewinds[:n-1]
@@ -129,9 +100,6 @@ func (s *Session) Unrewind(ctx context.Context) error {
 		return last, nil
 	})
 }
-
-// errUnrecorded reports that there is nothing to change, because nothing is recorded.
-var errUnrecorded = errors.New("nothing is recorded")
 
 // alter changes what is hidden of the session, unless something is open, and reports the rewind that change made or
 // undid with mu held.
@@ -148,11 +116,11 @@ func (s *Session) alter(ctx context.Context, operation string, change func(at in
 		target, err = change(now.UnixMilli())
 		return err
 	})
-	switch {
-	case errors.Is(err, errUnrecorded):
-		return nil
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("%s session %s: %w", operation, s.id, err)
+	}
+	if target.To == "" {
+		return nil // nothing is recorded
 	}
 	s.moment(ctx, operation, now, func(r *spans.Run) { r.TargetMessageID, r.TargetAt = target.To, target.At })
 	return nil

@@ -133,13 +133,8 @@ func (e *Environment) Get(key string) string {
 // Set sets the variable of a key. It changes a copy, so that the slice may be shared.
 func (e *Environment) Set(key, value string) {
 	name := variable(key)
-	all := make(Environment, 0, len(*e)+1)
-	for _, v := range *e {
-		if !strings.HasPrefix(v, name) {
-			all = append(all, v)
-		}
-	}
-	*e = append(all, name+value)
+	*e = slices.DeleteFunc(slices.Clone(*e), func(v string) bool { return strings.HasPrefix(v, name) })
+	*e = append(*e, name+value)
 }
 
 // Keys returns the names of all variables.

@@ -90,9 +90,6 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 		s.runEvents, s.runModel = r.events, r.model
 		s.emitSession(r.events, now, r.model)
 	}
-	if r.off {
-		s.unrecorded, s.st.Incomplete = true, true
-	}
 	s.mu.Unlock()
 	r.offTurn = Turn{run: r, off: true, span: r.span}
 	r.scope = scope{Context: ctx, run: r}

@@ -78,8 +78,6 @@ type Session struct {
 	// there are none; runModel is that run's.
 	runEvents context.Context
 	runModel  Model
-	// unrecorded reports that a run was off: the session then has messages without an id.
-	unrecorded bool
 }
 
 // NewSession begins a session. When ctx carries a turn, the session is that of a sub-agent: its parent is the
@@ -274,7 +272,6 @@ func (s *Session) decides() bool {
 func (s *Session) clone() State {
 	st := s.st
 	st.Rules = slices.Clone(st.Rules)
-	st.Messages = slices.Clone(st.Messages)
 	st.Rewinds = slices.Clone(st.Rewinds)
 	st.Open = slices.Clone(st.Open)
 	return st

@@ -40,10 +40,6 @@ type State struct {
 	// Model is that of the last turn.
 	Model Model `json:"model,omitzero"`
 
-	// Messages are the newest messages, at most 1024. Incomplete reports that there
-	// are others: then an unknown message is taken on trust.
-	Messages   []KnownMessage `json:"messages,omitempty"`
-	Incomplete bool           `json:"incomplete,omitempty"`
 	// Rewinds are those not undone, the last one last, at most 64.
 	Rewinds []Rewound `json:"rewinds,omitempty"`
 	// Pending is the turn that waits for a human, if any.
@@ -58,17 +54,6 @@ type SpanRef struct {
 	TraceID string `json:"trace_id,omitempty"`
 	SpanID  string `json:"span_id,omitempty"`
 	Sampled bool   `json:"sampled,omitempty"`
-}
-
-// KnownMessage is what a session remembers of a message.
-type KnownMessage struct {
-	ID string `json:"id"`
-	// Role is user or assistant.
-	Role string `json:"role"`
-	// Turn is the index of its turn, -1 for a compaction's.
-	Turn int64 `json:"turn"`
-	// CreatedAt is in Unix milliseconds.
-	CreatedAt int64 `json:"created_at"`
 }
 
 // Rewound is a rewind that has not been undone: everything after the user
@@ -126,8 +111,7 @@ type PendingTool struct {
 }
 
 const (
-	maxKnownMessages = 1024
-	maxRewinds       = 64
+	maxRewinds = 64
 
 	roleUser      = "user"
 	roleAssistant = "assistant"
@@ -192,27 +176,4 @@ func (r SpanRef) spanContext() trace.SpanContext {
 		c.TraceFlags = trace.FlagsSampled
 	}
 	return trace.NewSpanContext(c)
-}
-
-// know remembers a message.
-func (s *Session) know(m KnownMessage) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.st.Messages) >= maxKnownMessages {
-		s.st.Messages = slices.Delete(s.st.Messages, 0, maxKnownMessages/2)
-		s.st.Incomplete = true
-	}
-	s.st.Messages = append(s.st.Messages, m)
-}
-
-// known finds a message. found is false when the session must take it on trust;
-// the error reports that it cannot be one of the session's. The caller holds mu.
-func (s *Session) known(id string) (m KnownMessage, found bool, err error) {
-	if i := slices.IndexFunc(s.st.Messages, func(m KnownMessage) bool { return m.ID == id }); i >= 0 {
-		return s.st.Messages[i], true, nil
-	}
-	if id == "" || !s.st.Incomplete {
-		return KnownMessage{}, false, fmt.Errorf("message %q: %w", id, ErrUnknownMessage)
-	}
-	return KnownMessage{}, false, nil
 }

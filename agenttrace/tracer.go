@@ -209,8 +209,6 @@ var (
 	ErrAborted = errors.New("aborted")
 	// ErrBusy is returned where a session must be idle and a turn or a compaction is open.
 	ErrBusy = errors.New("session is busy: end its turn first")
-	// ErrUnknownMessage is returned for a message that the session does not have.
-	ErrUnknownMessage = errors.New("session has no such message")
 	// ErrNothingPending is returned by [Run.ContinueTurn] when no turn waits, and
 	// by [Session.Unrewind] when no rewind is left to undo.
 	ErrNothingPending = errors.New("nothing is pending")

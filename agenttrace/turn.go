@@ -110,7 +110,6 @@ func (r *Run) StartTurn(ctx context.Context, m UserMessage, o TurnOptions) (cont
 	if t.userID == "" {
 		t.userID = spans.NewID(spans.PrefixMessage, now)
 	}
-	s.know(KnownMessage{t.userID, roleUser, t.index, at})
 	r.guard.reset()
 	t.mu.Lock()
 	ctx = t.begin(ctx, now)
@@ -266,7 +265,6 @@ func (t *Turn) answer(now time.Time) string {
 			t.assistant.ID = spans.NewID(spans.PrefixMessage, now)
 		}
 		t.assistant.CreatedAt = s.stamp(now)
-		s.know(KnownMessage{t.assistant.ID, roleAssistant, t.index, t.assistant.CreatedAt})
 		t.emitAnswer(now)
 	}
 	return t.assistant.ID

@@ -44,13 +44,6 @@ func (r *Recorder) Events() Events {
 	return out
 }
 
-// DropEvents makes the recorder refuse events, or take them again: its loggers report that they are not enabled.
-func (r *Recorder) DropEvents(drop bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.dropEvents = drop
-}
-
 // Session returns the events of one session.
 func (e Events) Session(id string) Events {
 	return where(e, func(e *Event) bool { return e.Record.SessionID == id })
@@ -123,10 +116,10 @@ type recordingLogger struct {
 }
 
 // Enabled implements [log.Logger].
-func (l *recordingLogger) Enabled(context.Context, log.EnabledParameters) bool {
+func (l *recordingLogger) Enabled(_ context.Context, p log.EnabledParameters) bool {
 	l.recorder.mu.Lock()
 	defer l.recorder.mu.Unlock()
-	return !l.recorder.dropEvents
+	return l.recorder.drop == nil || !l.recorder.drop(p.EventName)
 }
 
 // Emit implements [log.Logger]. Records without an event name are no events.

@@ -37,12 +37,11 @@ type Recorder struct {
 	logembedded.LoggerProvider
 	provider trace.TracerProvider
 
-	mu         sync.Mutex
-	ended      []Span
-	open       map[trace.SpanID]string
-	drop       func(name string) bool
-	events     Events
-	dropEvents bool
+	mu     sync.Mutex
+	ended  []Span
+	open   map[trace.SpanID]string
+	drop   func(name string) bool
+	events Events
 }
 
 // NewRecorder returns an empty recorder.
@@ -52,7 +51,7 @@ func NewRecorder() *Recorder {
 	return r
 }
 
-// Drop makes the recorder leave out spans, as a sampler would: those that begin
+// Drop makes the recorder leave out spans, as a sampler would, and events: those that begin
 // while drop returns true for their name are not recorded. Nil leaves out none.
 func (r *Recorder) Drop(drop func(name string) bool) {
 	r.mu.Lock()

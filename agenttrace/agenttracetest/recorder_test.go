@@ -119,7 +119,7 @@ func TestRecorderKeepsEvents(t *testing.T) {
 	if err := rec.Err(); err != nil {
 		t.Error(err)
 	}
-	if !logger.Enabled(context.Background(), log.EnabledParameters{}) {
+	if !logger.Enabled(context.Background(), log.EnabledParameters{EventName: semconv.EventStatus}) {
 		t.Error("the logger is not enabled")
 	}
 	events := rec.Events()
@@ -132,8 +132,8 @@ func TestRecorderKeepsEvents(t *testing.T) {
 		!strings.Contains(string(got[0].Parts[0].Data), "later") {
 		t.Errorf("messages = %+v", got)
 	}
-	rec.DropEvents(true)
-	if logger.Enabled(context.Background(), log.EnabledParameters{}) {
+	rec.Drop(func(name string) bool { return name == semconv.EventStatus })
+	if logger.Enabled(context.Background(), log.EnabledParameters{EventName: semconv.EventStatus}) {
 		t.Error("the logger is enabled")
 	}
 	emit(semconv.EventStatus, at, semconv.StatusAttemptKey.String("one"))

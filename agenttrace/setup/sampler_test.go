@@ -44,11 +44,13 @@ func (p *process) count(to map[string]int) {
 // sampled by themselves, with sub-agents in both and a fork.
 func converse(n int, here, there *process) {
 	id := func(kind string) string { return fmt.Sprintf("ses_%s_%d", kind, n) }
+	from := "" // the last message of a user, none of what is not recorded
 	work := func(ctx context.Context, sess *agenttrace.Session, inner func(context.Context)) {
 		runCtx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: agenttrace.Model{Provider: "p", ID: "m"}})
 		// A turn that begins in a context that does not know the run.
 		turnCtx, turn := run.StartTurn([]context.Context{runCtx, ctx, context.Background()}[n%3],
 			agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		from = turn.UserMessageID()
 		_, call := turn.StartModelCall(turnCtx, agenttrace.ModelCallOptions{})
 		call.End(agenttrace.ModelResult{}, nil)
 		toolCtx, tool := turn.StartTool(context.Background(), agenttrace.ToolOptions{ID: "c", Name: "task", Input: n})
@@ -83,10 +85,6 @@ func converse(n int, here, there *process) {
 	sess.SetTitle(context.Background(), "A title")
 	resumed, _ := there.tracer.ResumeSession(context.Background(), sess.State())
 	work(context.Background(), resumed, nil)
-	from := ""
-	if known := resumed.State().Messages; len(known) > 0 { // none of what is not recorded
-		from = known[0].ID
-	}
 	fork, err := resumed.Fork(context.Background(), from, agenttrace.ForkOptions{ID: id("fork")})
 	if err != nil {
 		panic(err)
