@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // Violation reports that a row breaks a rule.
@@ -269,19 +267,11 @@ func (u *Usage) buckets() [5]bucket {
 	}
 }
 
-// maxScanned is the deepest nesting that is scanned; encoding/json takes deeper ones.
-const maxScanned = 1000
-
 // members are those of a JSON object; of other text they are nil.
 type members map[string]json.RawMessage
 
-// object parses text as a JSON object, whose values share its memory.
-func object(text string) (members, bool) {
-	o := make(members)
-	if jsonscan.Object([]byte(text), maxScanned, func(key string, value json.RawMessage) { o[key] = value }) {
-		return o, true
-	}
-	o = nil
+// object parses text as a JSON object.
+func object(text string) (o members, ok bool) {
 	err := json.Unmarshal([]byte(text), &o)
 	return o, err == nil && o != nil
 }
@@ -295,13 +285,7 @@ func array(text string) ([]json.RawMessage, bool) {
 
 // text reads a JSON string; of another value it is "".
 func text(raw json.RawMessage) (s string) {
-	if !isString(raw) {
-		return ""
-	}
-	if s, ok := jsonscan.Unquote(raw); ok {
-		return s
-	}
-	_ = json.Unmarshal(raw, &s) // raw is valid JSON
+	_ = json.Unmarshal(raw, &s)
 	return s
 }
 
