@@ -1,9 +1,11 @@
 package einotrace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -177,20 +179,9 @@ func announce(ctx context.Context, turn *agenttrace.Turn, calls []schema.ToolCal
 }
 
 func (h *Handler) end(ctx context.Context, _ *callbacks.RunInfo, output callbacks.CallbackOutput) context.Context {
-	f := frameOf(ctx)
-	switch {
-	case f == nil:
-		return ctx
-	case f.call != nil:
-		f.answered(model.ConvCallbackOutput(output))
-	case f.tool != nil:
-		if out := tool.ConvCallbackOutput(output); out != nil && out.ToolOutput != nil {
-			f.tool.End(out.ToolOutput)
-		} else if out != nil {
-			f.tool.End([]byte(out.Response))
-		}
+	if f := frameOf(ctx); f != nil {
+		f.leave(f.record(func(yield func(callbacks.CallbackOutput, error) bool) { yield(output, nil) }))
 	}
-	f.leave(nil)
 	return ctx
 }
 
@@ -216,19 +207,6 @@ func (f *frame) leave(err error) {
 	}
 }
 
-// answered ends a model call with a whole answer.
-func (f *frame) answered(out *model.CallbackOutput) {
-	if out == nil || out.Message == nil {
-		f.call.End(agenttrace.ModelResult{}, nil)
-		return
-	}
-	answer := adapter.Answer{Call: f.call}
-	answer.Reasoning(out.Message.ReasoningContent)
-	answer.Text(out.Message.Content)
-	answer.End(resultOf(out), nil)
-	announce(f.ctx, f.current(f.ctx), out.Message.ToolCalls)
-}
-
 func (h *Handler) endStream(
 	ctx context.Context, _ *callbacks.RunInfo, output *schema.StreamReader[callbacks.CallbackOutput],
 ) context.Context {
@@ -252,73 +230,77 @@ func (h *Handler) endStream(
 		if !f.outermost {
 			defer f.streams.Done()
 		}
-		var err error
-		switch {
-		case f.call != nil:
-			err = f.readAnswer(output)
-		case f.tool != nil:
-			err = f.readOutput(output)
-		default:
-			err = read(output, func(callbacks.CallbackOutput) {})
-		}
-		f.leave(err)
+		f.leave(f.record(func(yield func(callbacks.CallbackOutput, error) bool) {
+			for {
+				chunk, err := output.Recv()
+				if errors.Is(err, io.EOF) || !yield(chunk, err) || err != nil {
+					return
+				}
+			}
+		}))
 	})
 	return ctx
 }
 
-// read gives each what is in a stream, and returns the error that it ends with.
-func read(stream *schema.StreamReader[callbacks.CallbackOutput], each func(callbacks.CallbackOutput)) error {
-	for {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+// record records what a component puts out, in one piece or several, and returns the error that it ends with.
+func (f *frame) record(output iter.Seq2[callbacks.CallbackOutput, error]) error {
+	switch {
+	case f.call != nil:
+		return f.recordAnswer(output)
+	case f.tool != nil:
+		return f.recordOutput(output)
+	}
+	for _, err := range output {
 		if err != nil {
 			return err
 		}
-		each(chunk)
 	}
+	return nil
 }
 
-// readAnswer records an answer as it comes.
-func (f *frame) readAnswer(stream *schema.StreamReader[callbacks.CallbackOutput]) error {
+// recordAnswer records an answer as it comes.
+func (f *frame) recordAnswer(output iter.Seq2[callbacks.CallbackOutput, error]) (failure error) {
 	answer := adapter.Answer{Call: f.call}
 	var messages []*schema.Message
 	whole := &model.CallbackOutput{}
-	err := read(stream, func(chunk callbacks.CallbackOutput) {
+	for chunk, err := range output {
+		failure = err
 		out := model.ConvCallbackOutput(chunk)
-		if out == nil {
-			return
+		if err != nil || out == nil {
+			continue
 		}
-		if out.TokenUsage != nil {
-			whole.TokenUsage = out.TokenUsage
+		whole.TokenUsage = cmp.Or(out.TokenUsage, whole.TokenUsage)
+		if out.Message != nil {
+			messages = append(messages, out.Message)
+			answer.Reasoning(out.Message.ReasoningContent)
+			answer.Text(out.Message.Content)
 		}
-		if out.Message == nil {
-			return
-		}
-		messages = append(messages, out.Message)
-		answer.Reasoning(out.Message.ReasoningContent)
-		answer.Text(out.Message.Content)
-	})
-	var joined error
-	if whole.Message, joined = schema.ConcatMessages(messages); joined != nil {
+	}
+	var err error
+	if whole.Message, err = schema.ConcatMessages(messages); err != nil {
 		whole.Message = &schema.Message{}
 	}
-	answer.End(resultOf(whole), err)
+	answer.End(resultOf(whole), failure)
 	announce(f.ctx, f.current(f.ctx), whole.Message.ToolCalls)
-	return err
+	return failure
 }
 
-func (f *frame) readOutput(stream *schema.StreamReader[callbacks.CallbackOutput]) error {
+func (f *frame) recordOutput(output iter.Seq2[callbacks.CallbackOutput, error]) error {
 	var text strings.Builder
-	err := read(stream, func(chunk callbacks.CallbackOutput) {
-		if out := tool.ConvCallbackOutput(chunk); out != nil {
+	for chunk, err := range output {
+		if err != nil {
+			f.tool.Fail(err)
+			return err
+		}
+		out := tool.ConvCallbackOutput(chunk)
+		switch {
+		case out == nil:
+		case out.ToolOutput != nil: // comes as a whole
+			f.tool.End(out.ToolOutput)
+			return nil
+		default:
 			text.WriteString(out.Response)
 		}
-	})
-	if err != nil {
-		f.tool.Fail(err)
-		return err
 	}
 	f.tool.End([]byte(text.String()))
 	return nil

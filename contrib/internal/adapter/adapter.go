@@ -3,11 +3,11 @@
 package adapter
 
 import (
-	"container/list"
 	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
@@ -23,8 +23,7 @@ type Sessions struct {
 	id     func(context.Context) string
 
 	mu   sync.Mutex
-	byID map[string]*list.Element
-	used *list.List // of *agenttrace.Session, the one used longest ago first
+	used []*agenttrace.Session // the one used longest ago first
 }
 
 // NewSessions returns sessions of an agent; an empty name means that of the program. The function returns the id of the
@@ -33,7 +32,7 @@ func NewSessions(tracer *agenttrace.Tracer, agent string, id func(context.Contex
 	if agent == "" {
 		agent = filepath.Base(os.Args[0])
 	}
-	return &Sessions{tracer: tracer, agent: agent, id: id, byID: make(map[string]*list.Element), used: list.New()}
+	return &Sessions{tracer: tracer, agent: agent, id: id}
 }
 
 // StartTurn begins a turn, and returns a function that ends it and what was begun with it. The
@@ -67,15 +66,14 @@ func (s *Sessions) session(ctx context.Context) *agenttrace.Session {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.byID[o.ID]; e != nil {
-		s.used.MoveToBack(e)
-		return e.Value.(*agenttrace.Session)
+	i := slices.IndexFunc(s.used, func(used *agenttrace.Session) bool { return used.ID() == o.ID })
+	if i < 0 {
+		i = len(s.used)
+		s.used = append(s.used, s.tracer.NewSession(ctx, o))
 	}
-	session := s.tracer.NewSession(ctx, o)
-	s.byID[o.ID] = s.used.PushBack(session)
-	if s.used.Len() > maxSessions {
-		delete(s.byID, s.used.Remove(s.used.Front()).(*agenttrace.Session).ID())
-	}
+	session := s.used[i]
+	s.used = append(slices.Delete(s.used, i, i+1), session)
+	s.used = s.used[max(0, len(s.used)-maxSessions):]
 	return session
 }
 
