@@ -22,11 +22,11 @@ func TestSessionOperations(t *testing.T) {
 		Rules:    []Rule{rule("bash", "ls", allow, "")},
 	})
 	ctx := h.ctx
-	var users, answers []string
+	var users []string
 	for i := range 3 {
 		_, turn := h.turn(fmt.Sprint(i))
 		turn.Text("answer")
-		users, answers = append(users, turn.UserMessageID()), append(answers, turn.AssistantMessageID())
+		users = append(users, turn.UserMessageID())
 		turn.End(TurnResult{})
 	}
 	h.sess.SetTitle(ctx, "Fix the test") // a run is open: its end reports the change
