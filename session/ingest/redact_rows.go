@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"encoding/json"
-	"hash/crc32"
 	"slices"
 	"strings"
 
@@ -29,9 +28,10 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 		return 0
 	}
 	x := redaction{Redactor: r, rows: true, renamed: make(map[string]string)}
-	each(in.Blobs, x.blobRow)
 	in.State = in.State.Portable()
-	x.sessionRow(&in.Session, in.State)
+	x.sessionRow(&in.Session)
+	x.state(in.State)
+	each(in.Blobs, x.blobRow)
 	if x.Omits(redact.Prompt) {
 		x.roles = make(map[string]string, len(in.Messages))
 		for i := range in.Messages {
@@ -51,7 +51,6 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	each(in.SpanRefs, x.link)
 	x.fields(&in.Traces)
 	x.fields(&in.RequestedIndexes)
-	x.state(in.State)
 	if in.Grown != nil {
 		RedactRows(r, &store.Imported{Transcript: in.Grown.Before})
 	}
@@ -82,10 +81,8 @@ func RedactSource(r *redact.Redactor, s *store.ImportSource) {
 	}
 }
 
-// sessionRow redacts the row of a session. A stamp holds a checksum of the value that it
-// is of, which would confirm a guess of what was taken out of it.
-func (x *redaction) sessionRow(s *session.Session, state *store.State) {
-	before := textColumns(s)
+// sessionRow redacts the row of a session.
+func (x *redaction) sessionRow(s *session.Session) {
 	x.fields(s)
 	if s.ModelJSON != nil {
 		*s.ModelJSON = string(x.ids(json.RawMessage(*s.ModelJSON)))
@@ -93,63 +90,26 @@ func (x *redaction) sessionRow(s *session.Session, state *store.State) {
 	if s.PermissionsJSON != "" && s.PermissionsJSON != "[]" {
 		s.PermissionsJSON = string(x.rules(json.RawMessage(s.PermissionsJSON)))
 	}
-	for column, after := range textColumns(s) {
-		stampAgain(state, column, before[column], after)
-	}
-	if s.MetadataJSON == "" || s.MetadataJSON == "{}" {
-		return
-	}
-	s.MetadataJSON = string(x.members(json.RawMessage(s.MetadataJSON), func(m *member) {
-		key, before := m.name, string(m.value)
-		x.sessionMember(m)
-		stampAgain(state, metadataColumn+key, before, string(m.value))
-	}))
-}
-
-// textColumns returns the texts that a session's row has, by column.
-func textColumns(s *session.Session) map[string]string {
-	texts := make(map[string]string)
-	for i, column := range session.SessionColumns {
-		switch field := session.SessionColumns.Field(s, i).(type) {
-		case *string:
-			texts[column.Name] = *field
-		case **string:
-			texts[column.Name] = session.Deref(*field)
-		}
-	}
-	return texts
-}
-
-// metadataColumn begins the name under which a key of a session's metadata is stamped.
-const metadataColumn = "metadata."
-
-// stampAgain makes the stamp of a value that was redacted one of what is left.
-func stampAgain(state *store.State, column, before, after string) {
-	if state == nil || before == after {
-		return
-	}
-	if stamp, ok := state.Stamps[column]; ok && stamp.Sum == crc32.ChecksumIEEE([]byte(before)) {
-		stamp.Sum = crc32.ChecksumIEEE([]byte(after))
-		state.Stamps[column] = stamp
+	if s.MetadataJSON != "" && s.MetadataJSON != "{}" {
+		s.MetadataJSON = string(x.members(json.RawMessage(s.MetadataJSON), x.sessionMember))
 	}
 }
 
-// state redacts what another store remembers of a session. Keys of its metadata are in the names of stamps.
+// state redacts what another store remembers of a session, after its row. The name of a stamp has a key of the
+// session's metadata, and a stamp holds a checksum of its value, which would confirm a guess of what was taken out: with
+// a secret in any of that no stamp is kept, as if the session had none.
 func (x *redaction) state(s *store.State) {
 	if s == nil {
 		return
 	}
 	x.fields(&s.Rewinds)
 	x.fields(&s.Fork)
-	stamps := make(map[string]store.Stamp, len(s.Stamps))
-	for column, stamp := range s.Stamps {
-		key, ok := strings.CutPrefix(column, metadataColumn)
-		if key = x.identifier(key); ok {
-			key = metadataColumn + key
-		}
-		stamps[key] = stamp
+	for name := range s.Stamps {
+		x.identifier(strings.TrimPrefix(name, "metadata."))
 	}
-	s.Stamps = stamps
+	if x.redacted+x.omitted+x.truncated > 0 {
+		s.Stamps = nil
+	}
 }
 
 // partRow redacts the row of a part. Its type, the id of its call and its state repeat what its data holds.

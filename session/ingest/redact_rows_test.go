@@ -112,8 +112,8 @@ func TestAnImportedPromptWithASecretIsFoundByItsMessage(t *testing.T) {
 		f.Trace.ToolCatalogDigest != in.Blobs[1].Digest {
 		t.Errorf("facts %+v", f)
 	}
-	if got := in.State.Stamps["title"].Sum; got != crc32.ChecksumIEEE([]byte(in.Session.Title)) {
-		t.Errorf("the title's stamp is not of %q", in.Session.Title)
+	if got := in.State.Stamps; got != nil {
+		t.Errorf("stamps %v are kept, with the checksum of a title that had a secret", got)
 	}
 }
 

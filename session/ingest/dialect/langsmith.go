@@ -2,8 +2,6 @@ package dialect
 
 import (
 	"cmp"
-	"encoding/json"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -52,10 +50,6 @@ func readLangSmith(s *Span, out *Emitter) {
 	}
 	if f.Kind == fact.Turn || f.Kind == fact.ModelCall {
 		setUser(f, a.Str("langsmith.metadata.user_id", "langsmith.metadata.userId"))
-		if tags := a.Str("langsmith.span.tags"); tags != "" {
-			raw, _ := json.Marshal(strings.Split(tags, ", "))
-			setExtra(f, "langsmith.span.tags", raw)
-		}
 	}
 }
 
