@@ -111,7 +111,6 @@ func TestPlacesWithPipes(t *testing.T) {
 	}
 	pipe(t, home, ".claude", "projects", "p", "x.jsonl")
 	pipe(t, home, ".agentdbg", "runs", "1", "run.json")
-	pipe(t, home, ".local", "share", "opencode", "storage", "session", "p", "ses_1.json")
 	pipe(t, home, ".local", "share", "opencode", "opencode.db")
 	write(t, filepath.Join(home, ".claude", "projects", "p", "s1.jsonl"), claudeFile("s1", "why"))
 	places, err := importer.Discover()

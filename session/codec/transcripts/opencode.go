@@ -2,14 +2,7 @@ package transcripts
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"iter"
-	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,150 +15,37 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Opencode reads what opencode keeps of its sessions: a database, the tree of JSON files in which older versions kept
-// them, a directory with either or both, or one session's file in the tree, which names that session. Sessions come in
-// the order of their making; of one that is in both, the database is read.
+// Opencode reads the database in which opencode keeps its sessions; each channel of its releases has one. Kilo Code,
+// since it is made of opencode, has a database of its own with the same tables. Sessions come in the order of their
+// making.
 //
 // A session that the user reverted, and has not gone on with since, has its messages hidden from there on; where that
 // is in the midst of a turn, from the next message on. Ids are opencode's own.
-//
-// Kilo Code, since it is made of opencode, has a database of its own with the same tables.
-//
-// Nothing is written, and opencode may have the database open: sessions are as they were at one moment.
 var Opencode = codec.Reading{
-	Keys:       []string{"id=ses_* projectID=* time={"},
-	Extensions: []string{".db", ".json"}, Transcript: true, Selects: true,
-	Tables: []string{"message", "part", "session"},
-	Layout: []string{"opencode.db", "opencode-*.db", "kilo.db", "kilo-*.db", "storage/session/*/*.json",
-		"session/*/*.json"},
-	DecodeFile: decodeOpencode, Beside: besideOpencode,
+	Extensions: []string{".db"}, Tables: []string{"message", "part", "session"}, Transcript: true, Selects: true,
+	DecodeFile: inDatabase("sessions of opencode", decodeOpencode), Beside: rows.DatabaseFiles,
 }
 
-func decodeOpencode(ctx context.Context, path string, wanted codec.Wanted,
-	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		place, err := opencodeAt(path)
-		if err != nil {
-			yield(nil, fmt.Errorf("open sessions of opencode: %w", err))
-			return
-		}
-		seen := make(map[string]bool)
-		read := inDatabase("sessions of opencode", func(db *database) error { return opencodeSessions(db, seen) })
-		for _, name := range place.databases {
-			for s, err := range read(ctx, name, wanted, report) {
-				if !yield(s, err) {
-					return
-				}
-			}
-		}
-		if place.tree != "" && ctx.Err() == nil {
-			rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-				return opencodeTree(ctx, &source{path: place.tree, report: report}, place.session, seen, yield)
-			})(yield)
-		}
-	}
-}
-
-// besideOpencode lists what is read of a path, be it a directory, a database or a file of the tree.
-func besideOpencode(path string) (all []string) {
-	place, err := opencodeAt(path)
-	if err != nil {
-		return []string{path}
-	}
-	for _, name := range place.databases {
-		all = append(all, rows.DatabaseFiles(name)...)
-	}
-	if place.tree != "" {
-		for _, name := range []string{"session", "message", "part", "project"} {
-			all = append(all, filepath.Join(place.tree, name))
-		}
-	}
-	return all
-}
-
-// opencodePlace is what there is at a path: each channel of releases has a database of its own. session is the one of
-// the tree that the path names, "" for all.
-type opencodePlace struct {
-	databases     []string
-	tree, session string
-}
-
-func opencodeAt(path string) (p opencodePlace, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return p, err
-	}
-	if info.IsDir() {
-		entries, err := os.ReadDir(path)
-		if err != nil {
-			return p, err
-		}
-		for _, e := range entries {
-			if beginsWith(e.Name(), []string{"opencode", "kilo"}) && strings.HasSuffix(e.Name(), ".db") {
-				p.databases = append(p.databases, filepath.Join(path, e.Name()))
-			}
-		}
-		for _, tree := range []string{path, filepath.Join(path, "storage")} {
-			if info, err := os.Stat(filepath.Join(tree, "session")); err == nil && info.IsDir() {
-				p.tree = tree
-			}
-		}
-		if p.tree == "" && len(p.databases) == 0 {
-			return p, fmt.Errorf("%s has neither a database opencode.db nor a directory storage/session", path)
-		}
-		return p, nil
-	}
-	if ok, err := rows.IsDatabase(path); err != nil || ok {
-		return opencodePlace{databases: []string{path}}, err
-	}
-	sessions := filepath.Dir(filepath.Dir(path))
-	if filepath.Ext(path) != ".json" || filepath.Base(sessions) != "session" {
-		return p, fmt.Errorf("%s is neither a database nor a file storage/session/<project>/<session>.json with the "+
-			"messages beside it", path)
-	}
-	return opencodePlace{tree: filepath.Dir(sessions), session: strings.TrimSuffix(filepath.Base(path), ".json")}, nil
-}
-
-// opencodeSessions yields the sessions of a database that were not seen. The program changes messages and parts in
-// place.
-func opencodeSessions(db *database, seen map[string]bool) error {
+// decodeOpencode yields the sessions of a database. The program changes messages and parts in place.
+func decodeOpencode(db *database) error {
 	list, listed := db.table("SELECT * FROM session ORDER BY time_created, id")
 	return cmp.Or(db.each(list, func(row rows.Object) *codec.Session {
-		info := opencodeInfo(row)
-		if info.id == "" || seen[info.id] {
-			return nil
-		}
-		if seen[info.id] = true; !db.wants(info.id, info.data,
-			"SELECT count(*), max(time_updated) FROM message WHERE session_id = ?",
+		id := row.Text("id")
+		if id == "" || !db.wants(id, row, "SELECT count(*), max(time_updated) FROM message WHERE session_id = ?",
 			"SELECT count(*), max(time_updated) FROM part WHERE session_id = ?") {
 			return nil
 		}
-		s := &opencodeSession{info: info, parts: make(map[string][]opencodeRecord)}
-		messages, failed := db.opencodeRecords("message", info.id, "time_created, id")
-		parts, alsoFailed := db.opencodeRecords("part", info.id, "message_id, id")
+		s := &opencodeSession{id: id, row: row, parts: make(map[string][]opencodeRecord)}
+		messages, failed := db.opencodeRecords("message", id, "time_created, id")
+		parts, alsoFailed := db.opencodeRecords("part", id, "message_id, id")
 		if err := cmp.Or(failed, alsoFailed); err != nil && db.ended() == nil {
-			db.problemOf("session "+info.id, "it is read as far as it is good: %v", err)
+			db.problemOf("session "+id, "it is read as far as it is good: %v", err)
 		}
 		for s.messages = messages; len(parts) > 0; parts = parts[1:] {
 			s.parts[parts[0].message] = append(s.parts[parts[0].message], parts[0])
 		}
 		return s.decode(db.source)
 	}), listed)
-}
-
-// opencodeInfo makes of a row what a file of the tree says. Columns have been added over time.
-func opencodeInfo(row rows.Object) opencodeRecord {
-	o := rows.NonEmpty("parentID", row.Text("parent_id"), "projectID", row.Text("project_id"),
-		"workspaceID", row.Text("workspace_id"))
-	o.Add(row.Texts("directory", "title", "version", "agent"))
-	for _, key := range []string{"model", "revert", "permission"} {
-		if v, err := rows.Value([]byte(row.Text(key))); err == nil {
-			o.Set(key, v)
-		}
-	}
-	o.Set("time", rows.NonEmpty("created", row.Get("time_created"), "updated", row.Get("time_updated"),
-		"archived", row.Get("time_archived")))
-	return opencodeRecord{id: row.Text("id"), data: o}
 }
 
 // opencodeRecords reads the messages or parts of a session.
@@ -184,64 +64,7 @@ func (db *database) opencodeRecords(what, session, order string) (all []opencode
 	return all, err
 }
 
-// opencodeTree yields the sessions of a tree of files: that whose id is only, or all that were not seen. Names say
-// whose a file is; what it reports itself may be from before the files were moved.
-func opencodeTree(ctx context.Context, from *source, only string, seen map[string]bool,
-	yield func(*codec.Session) bool) error {
-	projects, err := os.ReadDir(filepath.Join(from.path, "session"))
-	if err != nil {
-		return fmt.Errorf("list sessions of opencode: %w", err)
-	}
-	infos := make(map[string]opencodeRecord)
-	for _, project := range projects {
-		for _, r := range from.opencodeFiles(filepath.Join("session", project.Name())) {
-			if (only == "" || r.id == only) && !seen[r.id] {
-				infos[r.id] = r
-			}
-		}
-	}
-	if only != "" && len(infos) == 0 && !seen[only] {
-		return fmt.Errorf("read session %s of opencode: its file cannot be read", only)
-	}
-	created := func(r opencodeRecord) int64 { return moment(r.data.Object("time"), "created") }
-	for _, info := range slices.SortedFunc(maps.Values(infos), func(a, b opencodeRecord) int {
-		return cmp.Or(cmp.Compare(created(a), created(b)), cmp.Compare(a.id, b.id))
-	}) {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		s := &opencodeSession{info: info, parts: make(map[string][]opencodeRecord)}
-		s.messages = from.opencodeFiles(filepath.Join("message", info.id))
-		for _, m := range s.messages {
-			s.parts[m.id] = from.opencodeFiles(filepath.Join("part", m.id))
-		}
-		if !yield(s.decode(from)) {
-			return nil
-		}
-	}
-	return nil
-}
-
-// opencodeFiles reads the files of a directory of the tree in the order of their names, which are the ids.
-func (s *source) opencodeFiles(dir string) (all []opencodeRecord) {
-	entries, err := os.ReadDir(filepath.Join(s.path, dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.report(codec.Problem{File: filepath.ToSlash(dir), Reason: fmt.Sprintf("it is left out: %v", err)})
-	}
-	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), ".json")
-		if !ok || id == "" || strings.HasPrefix(id, ".") {
-			continue
-		}
-		if o := s.object(s.path, filepath.Join(dir, e.Name()), ""); o != nil {
-			all = append(all, opencodeRecord{id: valid(id), data: o})
-		}
-	}
-	return all
-}
-
-// opencodeRecord is a session, a message or a part with its data. The times are
-// those of the database's row, 0 if there is none.
+// opencodeRecord is a message or a part with its data, and the times of its row.
 type opencodeRecord struct {
 	id, message      string // that a part is of
 	created, updated int64
@@ -250,7 +73,8 @@ type opencodeRecord struct {
 
 // opencodeSession is a session as it was read, its messages in any order, the parts of each in the order of their ids.
 type opencodeSession struct {
-	info     opencodeRecord
+	id       string
+	row      rows.Object
 	messages []opencodeRecord
 	parts    map[string][]opencodeRecord
 }
@@ -271,12 +95,10 @@ type opencode struct {
 }
 
 func (s *opencodeSession) decode(from *source) *codec.Session {
-	info := s.info.data
-	at := info.Object("time")
 	slices.SortStableFunc(s.messages, func(a, b opencodeRecord) int {
 		return cmp.Or(cmp.Compare(a.at(), b.at()), cmp.Compare(a.id, b.id))
 	})
-	agent := info.Text("agent")
+	agent := s.row.Text("agent")
 	for i := range s.messages {
 		agent = cmp.Or(agent, opencodeAgent(s.messages[i].data))
 	}
@@ -284,17 +106,18 @@ func (s *opencodeSession) decode(from *source) *codec.Session {
 	if strings.HasPrefix(filepath.Base(from.path), "kilo") {
 		program = "kilo-code"
 	}
-	d := opencode{newBuilder(from, s.info.id, program), make(map[string]bool), make(map[string]*message),
+	d := opencode{newBuilder(from, s.id, program), make(map[string]bool), make(map[string]*message),
 		make(map[*message]int), nil}
 	d.s.Row.Agent = cmp.Or(agent, program)
-	d.parent(info.Text("parentID"))
-	d.workspace(info.Text("directory"))
-	rows.SetText(&d.s.Row.WorkspaceID, info.Text("workspaceID"))
-	d.archived(moment(at, "archived"))
-	d.s.Row.PermissionsJSON = opencodeRules(info.Get("permission"))
-	d.setModel(opencodeModel(info.Object("model"), "id"))
-	d.s.SetMeta("opencode", info.Texts("version", "projectID", "slug"))
-	d.see(moment(at, "created"))
+	d.parent(s.row.Text("parent_id"))
+	d.workspace(s.row.Text("directory"))
+	rows.SetText(&d.s.Row.WorkspaceID, s.row.Text("workspace_id"))
+	d.archived(moment(s.row, "time_archived"))
+	d.s.Row.PermissionsJSON = opencodeRules(json.RawMessage(s.row.Text("permission")))
+	d.setModel(opencodeModel(rows.Read(s.row.Text("model")), "id"))
+	d.s.SetMeta("opencode", rows.NonEmpty("version", s.row.Text("version"), "projectID", s.row.Text("project_id")))
+	d.see(moment(s.row, "time_created"))
+	changed := moment(s.row, "time_updated")
 
 	hidden := s.reverted(from)
 	for i := range s.messages {
@@ -319,11 +142,11 @@ func (s *opencodeSession) decode(from *source) *codec.Session {
 			d.begun[d.touched] = i
 		}
 		if d.begun[d.touched] >= hidden {
-			d.touched.hide(moment(at, "updated"))
+			d.touched.hide(changed)
 		}
 	}
-	d.until(moment(at, "updated"))
-	if title := info.Text("title"); !strings.HasPrefix(title, "New session - ") &&
+	d.until(changed)
+	if title := s.row.Text("title"); !strings.HasPrefix(title, "New session - ") &&
 		!strings.HasPrefix(title, "Child session - ") {
 		d.Title = title
 	}
@@ -339,14 +162,14 @@ func opencodeModel(o rows.Object, id string) session.Model {
 
 // reverted returns the place of the first message that is hidden.
 func (s *opencodeSession) reverted(from *source) int {
-	revert := s.info.data.Object("revert")
+	revert := rows.Read(s.row.Text("revert"))
 	id := revert.Text("messageID")
 	i := slices.IndexFunc(s.messages, func(m opencodeRecord) bool { return m.id == id })
 	switch {
 	case id == "":
 		return len(s.messages)
 	case i < 0:
-		from.problemOf("session "+s.info.id, "it is reverted to message %s, which is not there: nothing is hidden", id)
+		from.problemOf("session "+s.id, "it is reverted to message %s, which is not there: nothing is hidden", id)
 		return len(s.messages)
 	case revert.Text("partID") != "":
 		return i + 1 // the message itself is kept in part
