@@ -228,8 +228,7 @@ var programs = []Format{
 	{Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI", Reading: transcripts.Cursor},
 	// Other programs have a table of this name, too: their databases are recognized first.
 	{Name: "zed", Imported: "the database of threads of Zed's agent", Reading: transcripts.Zed},
-	{Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
-		Reading: transcripts.Goose},
+	{Name: "goose", Imported: "the database of Goose", Reading: transcripts.Goose},
 	{Name: "crush", Imported: "the database of a project of Crush", Reading: transcripts.Crush},
 	{Name: "windsurf", Imported: "transcripts that Windsurf's Cascade writes for hooks", Reading: transcripts.Windsurf},
 	{Name: "aider", Imported: "chat histories of Aider", Reading: transcripts.Aider},

@@ -26,8 +26,7 @@ import (
 //	copilot    github/copilot-sdk, nodejs/src/generated/session-events.ts at cc0438d6
 //	cursor     closed; AgentStore of cursor-agent (agent-kv), after public descriptions of its files
 //	goose      aaif-goose/goose, crates/goose/src/session/session_manager.rs at 017176d0, and
-//	           crates/goose-provider-types/src/conversation/message.rs at 3a31f2fd; the file of
-//	           JSON lines block/goose, crates/goose/src/session/legacy.rs at decaa9d2
+//	           crates/goose-provider-types/src/conversation/message.rs at 3a31f2fd
 //	continue   continuedev/continue, core/index.d.ts, core/util/history.ts and
 //	           extensions/cli/src/{session,compaction}.ts at d0a3c0b6
 //	cline      cline/cline, sdk/packages/core/src/services/session-data.ts and
@@ -73,7 +72,6 @@ var agents = []struct {
 	{"kimi/child", "kimi/*/*/*/subagents/*/wire.jsonl", transcripts.Kimi},
 	{"kimi-code/main", "kimi-code/*/*/*/agents/main/wire.jsonl", transcripts.KimiCode},
 	{"kimi-code/child", "kimi-code/*/*/*/agents/agent-0/wire.jsonl", transcripts.KimiCode},
-	{"goose/lines", "goose/2*.jsonl", transcripts.Goose},
 	{"cline/session", "cline/*/*/1*.messages.json", transcripts.Cline},
 	{"cline/child", "cline/*/*/agent*.messages.json", transcripts.Cline},
 	{"cline/task", "cline/*/*/api*.json", transcripts.Cline},

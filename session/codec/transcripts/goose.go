@@ -3,7 +3,6 @@ package transcripts
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 
@@ -13,38 +12,11 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Goose reads the database sessions.db of Goose, which has the usage of each model call, or a session file, as versions
-// before 1.10 wrote them: JSON lines, of which the first is about the session and the others are messages.
-//
-// The content of a session file does not name its session: the name of the file does.
+// Goose reads the database sessions.db of Goose, which has the usage of each model call. Session files, as versions
+// before 1.10 wrote them, Goose itself took into its database.
 var Goose = codec.Reading{
-	Keys:       []string{"message_count working_dir=*", "created content=[ role=user|assistant"},
-	Extensions: []string{".db", ".jsonl"},
-	Tables:     []string{"sessions", "messages", "schema_version"}, Transcript: true, Selects: true,
-	Decode: gooseLines.stream, DecodeFile: gooseLines.or(inDatabase("sessions of Goose", decodeGooseDatabase)),
-	Beside: rows.DatabaseFiles,
-}
-
-var gooseLines decoder = func(from *source, text []byte) ([]*codec.Session, error) {
-	var d *goose
-	from.lines(text, func(o rows.Object) {
-		if !o.Has("role") && !o.Has("working_dir") {
-			from.problem("is neither a message nor about the session: left out")
-			return
-		}
-		if d == nil {
-			d = newGoose(from, cmp.Or(nameOf(from.path), unnamed("goose", o)))
-		}
-		if o.Has("role") {
-			d.message(o, o.Get("content"), o.Object("metadata"))
-			return
-		}
-		d.about(o.Text("description"), o.Text("working_dir"), o)
-	})
-	if d == nil {
-		return nil, errors.New("read session file: nothing in it is of Goose")
-	}
-	return []*codec.Session{d.finish()}, nil
+	Extensions: []string{".db"}, Tables: []string{"sessions", "messages", "schema_version"}, Transcript: true,
+	Selects: true, DecodeFile: inDatabase("sessions of Goose", decodeGooseDatabase), Beside: rows.DatabaseFiles,
 }
 
 // goose builds the rows of a session.
@@ -65,22 +37,10 @@ type gooseCall struct {
 	compaction bool
 }
 
-func newGoose(from *source, id string) *goose { return &goose{b: newBuilder(from, id, "goose")} }
-
-// about notes what is known of the session.
-func (d *goose) about(title, dir string, o rows.Object) {
-	if title != "New Chat" && title != "CLI Session" && title != "ACP Session" { // nobody has named it
-		d.b.Title = title
-	}
-	d.b.workspace(dir)
-	d.total = counts{"accumulated_input_tokens", "accumulated_output_tokens", "", "accumulated_cache_read_tokens",
-		"accumulated_cache_write_tokens"}.inclusive(o)
-}
-
 // message adds a message. Those of the user have the results of tools, too.
-func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Object) {
-	b, role := d.b, o.Text("role")
-	b.see(instant(o, "created"))
+func (d *goose) message(o rows.Object, content json.RawMessage) {
+	b, role, visible := d.b, o.Text("role"), rows.Read(o.Text("metadata_json"))
+	b.see(instant(o, "created_timestamp"))
 	b.touched = nil
 	toModel, toUser := string(visible.Get("agentVisible")) != "false", string(visible.Get("userVisible")) != "false"
 	forModel := toModel && !toUser
@@ -113,7 +73,7 @@ func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Obj
 	default:
 		b.problem("is neither the user's nor the assistant's: left out")
 	}
-	if id := o.Text("id"); id != "" && b.touched != nil && b.touched.Row.Role != session.RoleAssistant {
+	if id := o.Text("message_id"); id != "" && b.touched != nil && b.touched.Row.Role != session.RoleAssistant {
 		b.touched.named(id, "", "")
 	}
 	d.seen, d.any = d.seen || toModel, true
@@ -251,9 +211,14 @@ func decodeGooseDatabase(db *database) error {
 
 func gooseSession(db *database, row rows.Object) *codec.Session {
 	id := row.Text("id")
-	d := newGoose(db.source, id)
-	b := d.b
-	d.about(cmp.Or(row.Text("name"), row.Text("description")), row.Text("working_dir"), row)
+	d := &goose{b: newBuilder(db.source, id, "goose")}
+	b, title := d.b, cmp.Or(row.Text("name"), row.Text("description"))
+	if title != "New Chat" && title != "CLI Session" && title != "ACP Session" { // nobody has named it
+		b.Title = title
+	}
+	b.workspace(row.Text("working_dir"))
+	d.total = counts{"accumulated_input_tokens", "accumulated_output_tokens", "", "accumulated_cache_read_tokens",
+		"accumulated_cache_write_tokens"}.inclusive(row)
 	b.parent(row.Text("parent_session_id"))
 	b.mode(row.Text("goose_mode"))
 	b.archived(milli(row.Text("archived_at")))
@@ -278,12 +243,9 @@ func gooseSession(db *database, row rows.Object) *codec.Session {
 	}
 	for _, o := range messages {
 		db.record.Record = "message " + cmp.Or(o.Text("message_id"), string(o.Get("id")))
-		content := db.content(o, "content_json")
-		if content == nil {
-			continue
+		if content := db.content(o, "content_json"); content != nil {
+			d.message(o, content)
 		}
-		about := rows.Of("id", o.Text("message_id"), "role", o.Text("role"), "created", moment(o, "created_timestamp"))
-		d.message(about, content, rows.Read(o.Text("metadata_json")))
 	}
 	if updated := milli(row.Text("updated_at")); updated > 0 {
 		b.s.See(updated)

@@ -134,8 +134,6 @@ func (d *zed) message(v json.RawMessage, n int) {
 		d.agent(agent)
 	case summary != nil:
 		d.b.compaction(compacted{summary: cmp.Or(summary.Text("summary"), summary.Text("text")), auto: true})
-	case o.Has("role"):
-		d.older(o)
 	default:
 		d.b.problem("message %d is of an unknown kind: left out", n)
 	}
@@ -202,37 +200,6 @@ func (d *zed) call(use, result rows.Object) {
 	d.b.settle(id, output, failed)
 	if text, _ := rows.Text(output); failed && strings.HasPrefix(text, "Permission to run tool denied by user") {
 		d.b.judged(id, "reject", "")
-	}
-}
-
-// older adds a message of a version before 0.3.
-func (d *zed) older(o rows.Object) {
-	var parts []rows.Object
-	for block := range rows.Objects(o.Get("segments")) {
-		switch kind := block.Text("type"); kind {
-		case "text":
-			parts = append(parts, rows.TextPart("text", block.Text("text")))
-		case "thinking":
-			parts = append(parts, rows.TextPart("reasoning", block.Text("text")))
-		}
-	}
-	if role := o.Text("role"); role != session.RoleAssistant {
-		if context := o.Text("context"); context != "" {
-			parts = append(parts, rows.TextPart("text", context))
-		}
-		if role == session.RoleUser || role == session.RoleSystem {
-			d.b.message(role, parts...)
-		}
-		return
-	}
-	d.step()
-	d.b.add(parts...)
-	results := make(map[string]rows.Object)
-	for r := range rows.Objects(o.Get("tool_results")) {
-		results[r.Text("tool_use_id")] = r
-	}
-	for use := range rows.Objects(o.Get("tool_uses")) {
-		d.call(use, results[use.Text("id")])
 	}
 }
 
