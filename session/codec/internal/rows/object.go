@@ -9,8 +9,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strings"
-	"unicode/utf8"
 	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -197,48 +195,19 @@ func Objects(text json.RawMessage) iter.Seq[Object] {
 	}
 }
 
-// compact returns the value without space, its strings escaped as JSON.stringify
-// does, so that a value has one spelling, of whatever writer it is. Numbers stay as they
-// are spelled, and so do halves of surrogate pairs, which are no characters.
+// compact returns the value without space, its strings escaped as JSON.stringify does, so that a value has one
+// spelling, of whatever writer it is. Numbers stay as they are spelled. Where there is half of a surrogate pair, which
+// is no character, all strings stay.
 func compact(v json.RawMessage) json.RawMessage {
 	if !respelled(v) {
 		return v
 	}
-	v = escape.ReplaceAllFunc(v, respell)              // JSON has escapes in strings only
-	text := unsafe.String(unsafe.SliceData(v), len(v)) // is not written to meanwhile
-	dst := make(json.RawMessage, 0, len(v))
-	for i := 0; i < len(v); {
-		end := i + 1
-		if v[i] == '"' {
-			end = jsonscan.String(text, i)
-		}
-		if strings.IndexByte(" \t\r\n", v[i]) < 0 {
-			dst = append(dst, v[i:end]...)
-		}
-		i = end
+	names := jsontext.AllowDuplicateNames(true)
+	text, err := jsontext.AppendFormat(nil, v, names)
+	if err != nil {
+		text, _ = jsontext.AppendFormat(nil, v, names, jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true))
 	}
-	return dst
-}
-
-var escape = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.`)
-
-// respell returns an escape, or a pair of surrogates, as JSON.stringify spells it.
-func respell(text []byte) []byte {
-	if text[1] != 'u' {
-		return bytes.Replace(text, []byte(`\/`), []byte("/"), 1)
-	}
-	var r rune
-	quoted := slices.Concat([]byte(`"`), text, []byte(`"`))
-	if s, ok := jsonscan.Unquote(quoted); ok {
-		r, _ = utf8.DecodeRuneInString(s)
-	} else {
-		return bytes.ToLower(text) // half a pair
-	}
-	if r < ' ' || r == '"' || r == '\\' {
-		quoted, _ = jsontext.AppendQuote(nil, string(r)) // a rune is valid
-		return quoted[1 : len(quoted)-1]
-	}
-	return utf8.AppendRune(nil, r)
+	return text
 }
 
 // respelled reports whether valid JSON may have space, or an escape that it need not have.
