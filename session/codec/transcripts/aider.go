@@ -2,7 +2,6 @@ package transcripts
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -36,8 +35,8 @@ var Aider = codec.Reading{
 	Beside: func(path string) []string { return siblings(path, aiderLog) },
 }
 
-var decodeAider decoder = func(from *source, text []byte) (all []*codec.Session, _ error) {
-	chats, log := make(map[string]int), from.aiderAnswers()
+var decodeAider decoder = func(from *source, text []byte) []*codec.Session {
+	all, chats, log := []*codec.Session{}, make(map[string]int), from.aiderAnswers()
 	var d *aider
 	end := func() {
 		if d != nil && d.end() {
@@ -48,7 +47,7 @@ var decodeAider decoder = func(from *source, text []byte) (all []*codec.Session,
 	line := 0
 	for raw := range strings.Lines(valid(string(text))) {
 		line++
-		from.record.Line = line
+		from.Place.Line = line
 		at, isHeader := strings.CutPrefix(strings.TrimRight(raw, "\r\n"), aiderHeader)
 		switch started := milliIn(strings.TrimSpace(at), time.Local); {
 		case isHeader && started > 0:
@@ -61,13 +60,13 @@ var decodeAider decoder = func(from *source, text []byte) (all []*codec.Session,
 		case d != nil:
 			d.line(strings.TrimRight(raw, "\r\n"))
 		case strings.TrimSpace(raw) != "":
-			from.problem("precedes the first chat: left out")
+			from.Problem("precedes the first chat: left out")
 		}
 	}
 	if end(); len(chats) == 0 {
-		return nil, errors.New("read chat history: no chat of Aider begins in it")
+		return nil
 	}
-	return all, nil
+	return all
 }
 
 // aiderAnswer is a model call of the log, by the first line of the answer.

@@ -2,7 +2,6 @@ package transcripts
 
 import (
 	"cmp"
-	"errors"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -19,23 +18,23 @@ var Amp = codec.Reading{
 	Decode: decodeAmp.stream, DecodeFile: decodeAmp.file, Beside: nothing,
 }
 
-var decodeAmp decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var decodeAmp decoder = func(from *source, text []byte) []*codec.Session {
 	thread, all := from.list(text, "messages")
 	id := cmp.Or(thread.Text("id"), nameOf(from.path))
 	if !strings.HasPrefix(id, "T-") || len(all) == 0 && !thread.Has("created") {
-		return nil, errors.New("read thread: nothing names a thread of Amp, or it has no messages")
+		return nil
 	}
 	d := amp{b: newBuilder(from, id, "amp"), ended: make(map[string]string)}
 	copies := d.about(thread)
 	for i, m := range all {
-		from.record.Line = m.line
+		from.Place.Line = m.line
 		if i == copies && copies > 0 {
 			d.b.owns()
 			d.b.see(moment(thread, "created"))
 		}
 		d.message(m.Object)
 	}
-	return []*codec.Session{d.b.finish()}, nil
+	return d.b.alone()
 }
 
 type amp struct {
@@ -107,7 +106,7 @@ func (d *amp) message(o rows.Object) {
 	case "info":
 		d.info(blocks)
 	default:
-		b.problem("is neither the user's nor the assistant's: left out")
+		b.Problem("is neither the user's nor the assistant's: left out")
 	}
 }
 

@@ -3,7 +3,6 @@ package transcripts
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,13 +53,9 @@ func agentFile(path string) string {
 	return ""
 }
 
-var claudeLines decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var claudeLines decoder = func(from *source, text []byte) (all []*codec.Session) {
 	d := readClaude(from, text)
-	if len(d.order) == 0 {
-		return nil, errors.New("read transcript: no message of Claude Code in it")
-	}
 	d.readSidecar()
-	var all []*codec.Session
 	for _, s := range d.order {
 		s.answered(false)
 		if s.sub == "" {
@@ -72,7 +67,7 @@ var claudeLines decoder = func(from *source, text []byte) ([]*codec.Session, err
 		}
 		all = append(all, s.b.finish())
 	}
-	return all, nil
+	return all
 }
 
 func readClaude(from *source, text []byte) *claude {
@@ -135,7 +130,7 @@ func (d *claude) follow(s *claudeSession) {
 		}
 		text, err := codec.ReadFile(file)
 		if err == nil && bytes.Contains(text, []byte(`"`+above+`"`)) &&
-			s.continues(readClaude(&source{report: func(codec.Problem) {}}, text), above) {
+			s.continues(readClaude(&source{Reporter: rows.Reporter{Report: func(codec.Problem) {}}}, text), above) {
 			return
 		}
 	}
@@ -199,7 +194,7 @@ func (d *claude) record(o rows.Object) {
 		d.entitle("ai-title "+id, o.Text("aiTitle"), known)
 	case kind == "user" || kind == "assistant":
 		if message == nil || id == "" {
-			d.problem("has no message or no sessionId: left out")
+			d.Problem("has no message or no sessionId: left out")
 			return
 		}
 		d.message(o, message)

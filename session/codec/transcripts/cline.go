@@ -3,7 +3,6 @@ package transcripts
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,7 +25,7 @@ var Cline = codec.Reading{
 	Beside: func(path string) []string { return siblings(path, clineBeside(path)...) },
 }
 
-var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var decodeCline decoder = func(from *source, text []byte) []*codec.Session {
 	of, all := from.list(text, "messages")
 	id := of.Text("sessionId")
 	if filepath.Base(from.path) == "api_conversation_history.json" {
@@ -35,7 +34,7 @@ var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, err
 		id = unnamed("cline", all[0].Object)
 	}
 	if id == "" {
-		return nil, errors.New("read messages: nothing names a session of Cline, or there are no messages")
+		return nil
 	}
 	d := cline{}
 	path, _ := filepath.Abs(from.path)
@@ -46,7 +45,7 @@ var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, err
 	}
 	d.about(of, clineBeside(from.path))
 	for _, m := range all {
-		from.record.Line = m.line
+		from.Place.Line = m.line
 		d.message(m.Object)
 	}
 	if d.failed != nil {
@@ -55,7 +54,7 @@ var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, err
 	} else if d.end != "" {
 		d.b.ended(d.end, "")
 	}
-	return []*codec.Session{d.b.finish()}, nil
+	return d.b.alone()
 }
 
 type cline struct {
@@ -124,7 +123,7 @@ func (d *cline) message(o rows.Object) {
 	case role == session.RoleUser:
 		d.user(o, blocks)
 	case role != session.RoleAssistant:
-		d.b.problem("is neither the user's nor the assistant's: left out")
+		d.b.Problem("is neither the user's nor the assistant's: left out")
 	case o.Text("type") != "reasoning" || len(blocks) > 0: // which is encrypted
 		d.assistant(o, blocks)
 	}

@@ -3,7 +3,6 @@ package transcripts
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"io"
 	"path/filepath"
 	"regexp"
@@ -34,13 +33,10 @@ var Codex = codec.Reading{
 // nothing is read beside the file.
 func nothing(string) []string { return nil }
 
-var codexLines decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var codexLines decoder = func(from *source, text []byte) []*codec.Session {
 	d := &codex{source: from, marked: make(map[*message]bool)}
 	from.lines(text, d.read)
-	if d.b == nil {
-		return nil, errors.New("read rollout: no record session_meta in it, which names the session")
-	}
-	return []*codec.Session{d.b.finish()}, nil
+	return d.b.alone()
 }
 
 // threadID is the id of a session, which the name of its rollout ends with.
@@ -75,7 +71,7 @@ type codex struct {
 func (d *codex) read(o rows.Object) {
 	payload, kind, at := o.Object("payload"), o.Text("type"), milli(o.Text("timestamp"))
 	if payload == nil || kind == "" {
-		d.problem("is not a record with a type and a payload: left out")
+		d.Problem("is not a record with a type and a payload: left out")
 		return
 	}
 	if d.b == nil && !d.begin(kind, payload, at) {
@@ -113,7 +109,7 @@ func (d *codex) read(o rows.Object) {
 func (d *codex) begin(kind string, meta rows.Object, at int64) bool {
 	id := meta.Text("id")
 	if kind != "session_meta" || id == "" {
-		d.problem("precedes the record that names the session: left out")
+		d.Problem("precedes the record that names the session: left out")
 		return false
 	}
 	d.b, d.since = newBuilder(d.source, id, "codex"), at
@@ -196,11 +192,11 @@ func (d *codex) history(base rows.Object, depth int) {
 	defer f.Close()
 	text, _ := io.ReadAll(io.LimitReader(f, min(longest, number(base, "end_byte_offset")))) // as far as it is good
 	own := *d.source
-	d.report = func(codec.Problem) {} // it is reported of that file
+	d.Report = func(codec.Problem) {} // it is reported of that file
 	d.lines(text, func(o rows.Object) {
 		if o.Text("type") != "session_meta" {
 			d.read(o)
-		} else if above := o.Object("payload").Object("history_base"); above != nil && d.record.Line == 1 {
+		} else if above := o.Object("payload").Object("history_base"); above != nil && d.Place.Line == 1 {
 			d.history(above, depth+1)
 		}
 	})

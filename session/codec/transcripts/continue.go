@@ -3,7 +3,6 @@ package transcripts
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"path/filepath"
 	"strings"
 
@@ -27,24 +26,24 @@ var Continue = codec.Reading{
 
 const continueList = "sessions.json"
 
-var decodeContinue decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var decodeContinue decoder = func(from *source, text []byte) []*codec.Session {
 	of, items := from.list(text, "history")
 	id := cmp.Or(of.Text("sessionId"), nameOf(from.path))
 	if id == "" || len(items) == 0 && !of.Has("workspaceDirectory") {
-		return nil, errors.New("read session: nothing in it names a session of Continue, and there is no history")
+		return nil
 	}
 	d := &continued{b: newBuilder(from, id, "continue")}
 	d.about(of)
 	for _, o := range items {
-		from.record.Line = o.line
+		from.Place.Line = o.line
 		d.item(o.Object, o.Object.Object("message"))
 	}
-	from.record.Line = 0
+	from.Place.Line = 0
 	d.b.Cost = usdOf(firstOf(of, "usage.totalCost"))
 	if d.uncounted {
 		d.b.rest(continueCounts[0].capped(of.Object("usage")), semconv.BasisInclusive)
 	}
-	return d.b.all(), nil
+	return d.b.all()
 }
 
 type continued struct {
@@ -81,7 +80,7 @@ func (d *continued) item(o, message rows.Object) {
 	switch role {
 	case "":
 		if summary == "" {
-			d.b.problem("is not a message with a role: left out")
+			d.b.Problem("is not a message with a role: left out")
 		}
 	case session.RoleUser, session.RoleSystem:
 		parts := partsOf(contents(message.Get("content"))...)
@@ -98,7 +97,7 @@ func (d *continued) item(o, message rows.Object) {
 	case "tool":
 		d.b.settle(message.Text("toolCallId"), message.Get("content"), false) // mostly, the call has it already
 	default:
-		d.b.problem("is of an unknown role: left out")
+		d.b.Problem("is of an unknown role: left out")
 	}
 	if summary != "" {
 		d.b.compaction(compacted{summary: summary, auto: true})

@@ -2,7 +2,6 @@ package transcripts
 
 import (
 	"cmp"
-	"errors"
 	"path/filepath"
 	"strings"
 
@@ -36,20 +35,20 @@ var Copilot = codec.Reading{
 // workspaceFile states the title of a session.
 const workspaceFile = "workspace.yaml"
 
-var copilotLines decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var copilotLines decoder = func(from *source, text []byte) []*codec.Session {
 	d := &copilot{source: from, agents: make(map[string]*copilotAgent), began: make(map[string]int64),
 		asked: make(map[string]copilotRequest), summaries: make(map[string]session.Usage),
 		used: make(map[string]session.Usage), totals: make(map[string]session.Usage)}
 	from.lines(text, d.read)
 	if d.main == nil {
-		return nil, errors.New("read events: none of them names a session of Copilot, as session.start does")
+		return nil
 	}
 	if nameOf(from.path) == "events" {
 		var about struct{ Name string }
 		_ = yaml.Unmarshal(from.beside(workspaceFile), &about) // nothing depends on it
 		d.main.b.Title = about.Name
 	}
-	return d.main.b.all(), nil
+	return d.main.b.all()
 }
 
 type copilot struct {
@@ -104,7 +103,7 @@ const copilotProvider = "github-copilot"
 func (d *copilot) read(o rows.Object) {
 	kind, data := o.Text("type"), o.Object("data")
 	if kind == "" || data == nil {
-		d.problem("is not an event with a type and data: left out")
+		d.Problem("is not an event with a type and data: left out")
 		return
 	}
 	if d.main == nil && !d.begin(kind, o, data) {
@@ -185,10 +184,10 @@ func (d *copilot) begin(kind string, o, data rows.Object) bool {
 		}
 		keys := map[string]string{"data": "{", "type": kind, "timestamp": o.Text("timestamp")}
 		if id == "" || !codec.HasKeys(keys, copilotKeys...) {
-			d.problem("precedes the event that names the session: left out")
+			d.Problem("precedes the event that names the session: left out")
 			return false
 		}
-		d.problem("precedes the event that names the session: it is named by the file")
+		d.Problem("precedes the event that names the session: it is named by the file")
 	}
 	d.main = &copilotAgent{b: newBuilder(d.source, id, "copilot-cli")}
 	d.agents[""], d.order = d.main, append(d.order, d.main)
@@ -496,7 +495,7 @@ func (d *copilot) count(of *copilotAgent, metrics rows.Object) {
 		switch {
 		case u.Total() == 0:
 		case any == nil:
-			d.problem("counts tokens of %s, which no message is of: left out", f.Key)
+			d.Problem("counts tokens of %s, which no message is of: left out", f.Key)
 		case last == nil: // such as the model that makes titles
 			any.in.newStep("").count(modelUse{usage: u,
 				model: session.Model{ProviderID: copilotProvider, ModelID: f.Key}}, semconv.BasisInclusive)

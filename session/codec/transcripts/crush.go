@@ -60,7 +60,7 @@ func crushSession(db *database, row rows.Object, all map[string]rows.Object) *co
 		db.problemOf("session "+id, "it is read as far as it is good: %v", unread)
 	}
 	for _, o := range messages {
-		db.record.Record = "message " + o.Text("id")
+		db.Place.Record = "message " + o.Text("id")
 		if content := db.content(o, "parts"); content != nil {
 			d.message(o, content)
 		}
@@ -106,7 +106,7 @@ func (d *crush) message(o rows.Object, content json.RawMessage) {
 	case role == session.RoleUser || role == session.RoleSystem:
 		d.asked(role, o.Text("id"), content)
 	default:
-		d.b.problem("its role is unknown: left out")
+		d.b.Problem("its role is unknown: left out")
 	}
 }
 

@@ -84,7 +84,7 @@ func cursorMeta(db *database) (rows.Object, error) {
 // read reads what a digest refers to.
 func (d *cursor) read(digest string, depth int) {
 	const maximum = 1000 // of lists that are nested
-	d.record.Record = "blob " + digest
+	d.Place.Record = "blob " + digest
 	found, err := d.table("SELECT hex(data) AS data FROM blobs WHERE id = ?", digest)
 	var data []byte
 	if len(found) > 0 {
@@ -92,7 +92,7 @@ func (d *cursor) read(digest string, depth int) {
 	}
 	switch {
 	case len(data) == 0 || depth > maximum:
-		d.problem("cannot be read: left out: %v", err)
+		d.Problem("cannot be read: left out: %v", err)
 	case data[0] == '{':
 		d.message(digest, data)
 	case !d.seen[digest]: // not a list that has itself
@@ -106,7 +106,7 @@ func (d *cursor) read(digest string, depth int) {
 func (d *cursor) list(digest string, data []byte, depth int) {
 	const lists, embeds = 1, 4
 	for len(data) > 0 {
-		d.record.Record = "blob " + digest
+		d.Place.Record = "blob " + digest
 		number, kind, n := protowire.ConsumeTag(data)
 		var value []byte
 		if n > 0 {
@@ -118,7 +118,7 @@ func (d *cursor) list(digest string, data []byte, depth int) {
 			}
 		}
 		if n < 0 {
-			d.problem("is damaged: the rest of it is left out")
+			d.Problem("is damaged: the rest of it is left out")
 			return
 		}
 		data = data[n:]
@@ -135,7 +135,7 @@ func (d *cursor) list(digest string, data []byte, depth int) {
 func (d *cursor) message(digest string, data []byte) {
 	o, err := parse(data)
 	if err != nil {
-		d.problem("is not a message: left out: %v", err)
+		d.Problem("is not a message: left out: %v", err)
 		return
 	}
 	b, blocks := d.b, contents(o.Get("content"))
@@ -162,7 +162,7 @@ func (d *cursor) message(digest string, data []byte) {
 			}
 		}
 	default:
-		d.problem("is a message without a known role: left out")
+		d.Problem("is a message without a known role: left out")
 	}
 	if m := b.touched; m != nil && d.keys[m] == "" {
 		d.keys[m] = digest

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,7 +36,7 @@ var Gemini = codec.Reading{
 // projectRootFile states which directory a project is.
 const projectRootFile = ".project_root"
 
-var decodeGemini decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var decodeGemini decoder = func(from *source, text []byte) []*codec.Session {
 	d := &gemini{source: from, byID: make(map[string]*geminiMessage)}
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	if first, _, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n")); json.Valid(first) {
@@ -46,18 +45,17 @@ var decodeGemini decoder = func(from *source, text []byte) ([]*codec.Session, er
 		about, all := from.list(text, "messages")
 		d.describe(about)
 		for _, m := range all {
-			if from.record.Line = m.line; m.Text("id") == "" {
-				d.problem("is not a message with an id: left out")
+			if from.Place.Line = m.line; m.Text("id") == "" {
+				d.Problem("is not a message with an id: left out")
 			} else {
 				d.put(m.Object)
 			}
 		}
 	}
 	if d.id == "" {
-		return nil, errors.New(
-			"read chat: no record in it names a session of Gemini CLI, with its sessionId and projectHash")
+		return nil
 	}
-	return []*codec.Session{d.session()}, nil
+	return d.session().alone()
 }
 
 // gemini is the log of a chat: what was recorded, and what became of it.
@@ -104,7 +102,7 @@ func (d *gemini) read(o rows.Object) {
 			d.put(m)
 		}
 	default:
-		d.problem("is not a record of a chat: left out")
+		d.Problem("is not a record of a chat: left out")
 	}
 }
 
@@ -120,7 +118,7 @@ func (d *gemini) describe(o rows.Object) {
 func (d *gemini) messagesIn(o rows.Object) (all []rows.Object) {
 	for _, v := range rows.Elements(o.Get("messages")) {
 		if m := rows.Read(string(v)); m.Text("id") == "" {
-			d.problem("lists something that is not a message with an id: left out")
+			d.Problem("lists something that is not a message with an id: left out")
 		} else {
 			all = append(all, m)
 		}
@@ -134,7 +132,7 @@ func (d *gemini) put(o rows.Object) *geminiMessage {
 	id := o.Text("id")
 	m := d.byID[id]
 	if m == nil {
-		m = &geminiMessage{line: d.record.Line}
+		m = &geminiMessage{line: d.Place.Line}
 		d.byID[id], d.order = m, append(d.order, m)
 	}
 	m.Object, m.gone, m.hiddenAt = o, false, 0
@@ -146,7 +144,7 @@ func (d *gemini) put(o rows.Object) *geminiMessage {
 func (d *gemini) rewind(id string) {
 	from := slices.IndexFunc(d.order, func(m *geminiMessage) bool { return m.Text("id") == id && !m.gone })
 	if from < 0 {
-		d.problem("rewinds to message %s, which is not there: all before is hidden", id)
+		d.Problem("rewinds to message %s, which is not there: all before is hidden", id)
 	}
 	for _, m := range d.order[max(0, from):] {
 		if !m.gone {
@@ -186,7 +184,7 @@ func (d *gemini) replace(list []rows.Object) {
 }
 
 // session makes the rows of the log.
-func (d *gemini) session() *codec.Session {
+func (d *gemini) session() *builder {
 	parent, root, ofItsOwn := d.place()
 	id, start := d.id, d.about.Text("startTime")
 	if parent == "" && !ofItsOwn && d.about.Text("kind") == "subagent" { // it is beside its parent's, and has its id
@@ -205,7 +203,7 @@ func (d *gemini) session() *codec.Session {
 			hidden = m.hiddenAt
 		}
 		b.see(milli(m.Text("timestamp")))
-		b.touched, b.record.Line = nil, m.line
+		b.touched, b.Place.Line = nil, m.line
 		switch kind := m.Text("type"); {
 		case kind == "user" && m.summary:
 			b.compaction(compacted{summary: m.spoken(), auto: true})
@@ -224,14 +222,14 @@ func (d *gemini) session() *codec.Session {
 		case kind == "info" || kind == "warning":
 			d.info(m)
 		default:
-			d.problem("message %s has no known type: left out", m.Text("id"))
+			d.Problem("message %s has no known type: left out", m.Text("id"))
 		}
 		if m.row = b.touched; m.row != nil && m.hiddenAt > 0 {
 			m.row.hide(m.hiddenAt)
 		}
 	}
 	b.Title = d.about.Text("summary")
-	return b.finish()
+	return b
 }
 
 // place is what is known of a chat from the place of its file: the session whose sub-agent's it is, the directory of

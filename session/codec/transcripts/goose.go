@@ -71,7 +71,7 @@ func (d *goose) message(o rows.Object, content json.RawMessage) {
 		d.open = false
 		b.message(session.RoleUser, parts...)
 	default:
-		b.problem("is neither the user's nor the assistant's: left out")
+		b.Problem("is neither the user's nor the assistant's: left out")
 	}
 	if id := o.Text("message_id"); id != "" && b.touched != nil && b.touched.Row.Role != session.RoleAssistant {
 		b.touched.named(id, "", "")
@@ -235,14 +235,14 @@ func gooseSession(db *database, row rows.Object) *codec.Session {
 		d.calls = append(d.calls, d.callOf(o))
 	}
 	messages, unread := db.table("SELECT * FROM messages WHERE session_id = ? ORDER BY created_timestamp, id", id)
-	db.record.Record = "session " + id
+	db.Place.Record = "session " + id
 	for _, err := range []error{uncounted, unread} {
 		if err != nil {
-			db.problem("it is read as far as it is good: %v", err)
+			db.Problem("it is read as far as it is good: %v", err)
 		}
 	}
 	for _, o := range messages {
-		db.record.Record = "message " + cmp.Or(o.Text("message_id"), string(o.Get("id")))
+		db.Place.Record = "message " + cmp.Or(o.Text("message_id"), string(o.Get("id")))
 		if content := db.content(o, "content_json"); content != nil {
 			d.message(o, content)
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/md5" //nolint:gosec // the program names directories so
 	"encoding/hex"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,16 +25,15 @@ var Kimi = codec.Reading{
 	Beside: func(path string) []string { return siblings(path, "context.jsonl", "state.json", "meta.json") },
 }
 
-var kimiWire decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var kimiWire decoder = func(from *source, text []byte) (all []*codec.Session) {
 	var d *kimi
-	nothing := errors.New("read wire file: nothing in it is of Kimi")
 	from.lines(text, func(o rows.Object) {
 		message := o.Object("message")
 		switch {
 		case o.Text("type") == "metadata":
-			nothing = nil // nothing yet
+			all = []*codec.Session{} // nothing yet
 		case message.Text("type") == "":
-			from.problem("is not a record of a message: left out")
+			from.Problem("is not a record of a message: left out")
 		default:
 			if d == nil {
 				d = newKimi(from, o)
@@ -44,7 +42,7 @@ var kimiWire decoder = func(from *source, text []byte) ([]*codec.Session, error)
 		}
 	})
 	if d == nil {
-		return nil, nothing
+		return all
 	}
 	d.summaries = slices.Compact(d.summaries) // the model going back repeats one
 	for i, m := range d.compactions {
@@ -52,7 +50,7 @@ var kimiWire decoder = func(from *source, text []byte) ([]*codec.Session, error)
 			m.Last().SetInner("summary", d.summaries[at])
 		}
 	}
-	return d.b.all(), nil
+	return d.b.all()
 }
 
 // kimi builds the rows of a session.

@@ -3,7 +3,6 @@ package transcripts
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"path/filepath"
 	"strings"
 
@@ -26,19 +25,16 @@ var KimiCode = codec.Reading{
 // kimiCodeState describes a session, from the directory of an agent.
 const kimiCodeState = "../../state.json"
 
-var decodeKimiCode decoder = func(from *source, text []byte) ([]*codec.Session, error) {
-	var d *kimiCode
+var decodeKimiCode decoder = func(from *source, text []byte) []*codec.Session {
+	d := new(kimiCode)
 	from.lines(text, func(o rows.Object) {
-		if d == nil {
+		if d.b == nil {
 			d = newKimiCode(from, o)
 		}
 		d.b.see(moment(o, "time", "created_at"))
 		d.record(o)
 	})
-	if d == nil {
-		return nil, errors.New("read wire file: there is nothing in it")
-	}
-	return []*codec.Session{d.b.finish()}, nil
+	return d.b.alone()
 }
 
 type kimiCode struct {

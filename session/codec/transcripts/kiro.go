@@ -2,7 +2,6 @@ package transcripts
 
 import (
 	"cmp"
-	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,14 +44,14 @@ type kiro struct {
 
 func newKiro(from *source, id string) *kiro { return &kiro{b: newBuilder(from, id, "kiro-cli")} }
 
-var kiroLines decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var kiroLines decoder = func(from *source, text []byte) []*codec.Session {
 	id := nameOf(from.path)
 	about := rows.Read(string(from.beside(id + ".json")))
 	var d *kiro
 	from.lines(text, func(o rows.Object) {
 		kind, data := o.Text("kind"), o.Object("data")
 		if !slices.Contains(kiroKinds, kind) || data == nil && kind != "Clear" {
-			from.problem("is not a record of a known kind with data: left out")
+			from.Problem("is not a record of a known kind with data: left out")
 			return
 		}
 		if d == nil {
@@ -62,11 +61,11 @@ var kiroLines decoder = func(from *source, text []byte) ([]*codec.Session, error
 		d.record(kind, data)
 	})
 	if d == nil {
-		return nil, errors.New("read session file: nothing in it is of Kiro")
+		return nil
 	}
 	d.count()
 	d.b.changed(milli(about.Text("updated_at")))
-	return []*codec.Session{d.b.finish()}, nil
+	return d.b.alone()
 }
 
 // about takes what the program keeps beside the session.
@@ -201,10 +200,10 @@ func decodeKiroDatabase(db *database) error {
 
 // kiroConversation reads a row, nil for one that is damaged, known, or not wanted.
 func kiroConversation(db *database, row rows.Object, seen map[string]bool) *codec.Session {
-	db.record.Record = "conversation " + cmp.Or(row.Text("conversation_id"), row.Text("key"))
+	db.Place.Record = "conversation " + cmp.Or(row.Text("conversation_id"), row.Text("key"))
 	o, err := rows.Parse([]byte(row.Text("value")))
 	if err != nil {
-		db.problem("its value is not a JSON object: left out: %v", err)
+		db.Problem("its value is not a JSON object: left out: %v", err)
 		return nil
 	}
 	id := cmp.Or(row.Text("conversation_id"), o.Text("conversation_id"))

@@ -37,7 +37,7 @@ func decodeOpenHands(ctx context.Context, path string, _ codec.Wanted,
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		dir, err := filepath.Abs(openHandsDir(path))
 		if err == nil {
-			err = openHandsIn(ctx, &source{path: dir, report: report}, "", 0, yield)
+			err = openHandsIn(ctx, &source{dir, rows.Reporter{Report: report}}, "", 0, yield)
 		}
 		return err
 	})
@@ -68,7 +68,7 @@ func openHandsIn(ctx context.Context, from *source, parent string, depth int,
 	below, _ := os.ReadDir(filepath.Join(from.path, "subagents")) // mostly there is none
 	for _, e := range below {
 		if e.IsDir() && depth < maxDepth {
-			sub := &source{path: filepath.Join(from.path, "subagents", e.Name()), report: from.report}
+			sub := &source{filepath.Join(from.path, "subagents", e.Name()), rows.Reporter{Report: from.Report}}
 			err = errors.Join(err, openHandsIn(ctx, sub, s.Session.ID, depth+1, yield))
 		}
 	}
@@ -336,7 +336,7 @@ func (d *openHands) action(o rows.Object) {
 
 func (d *openHands) result(id string, output json.RawMessage, failed bool) {
 	b := d.b
-	b.record = codec.Problem{Record: "call " + id}
+	b.Place = codec.Problem{Record: "call " + id}
 	if !b.result(id, output, failed) {
 		return
 	}

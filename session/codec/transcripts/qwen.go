@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"regexp"
 	"strings"
 
@@ -40,13 +39,10 @@ func sniffQwen(text []byte) bool {
 	return false
 }
 
-var decodeQwen decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var decodeQwen decoder = func(from *source, text []byte) []*codec.Session {
 	d := &qwen{source: from, reached: make(map[string]int)}
 	from.lines(text, d.read)
-	if d.b == nil {
-		return nil, errors.New("read chat: no record in it names a session of Qwen Code, with its sessionId and uuid")
-	}
-	return []*codec.Session{d.b.finish()}, nil
+	return d.b.alone()
 }
 
 type qwen struct {
@@ -66,7 +62,7 @@ type qwen struct {
 func (d *qwen) read(o rows.Object) {
 	id, kind := o.Text("sessionId"), o.Text("type")
 	if id == "" || o.Text("uuid") == "" || d.b != nil && id != d.id {
-		d.problem("is not a record of the chat: left out")
+		d.Problem("is not a record of the chat: left out")
 		return
 	} else if d.b == nil {
 		d.begin(o, id)
@@ -90,7 +86,7 @@ func (d *qwen) read(o rows.Object) {
 	case session.RoleSystem:
 		d.system(o, o.Object("systemPayload"))
 	default:
-		d.problem("is of the unknown type %q: left out", kind)
+		d.Problem("is of the unknown type %q: left out", kind)
 	}
 	d.reached[o.Text("uuid")] = len(d.b.messages)
 }

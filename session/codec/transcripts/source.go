@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -17,7 +18,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -30,38 +30,34 @@ import (
 
 // source is what a reader reads.
 type source struct {
-	path   string // "" for a stream
-	report func(codec.Problem)
-	record codec.Problem // the place of the record that is being read
-}
-
-// problem reports what is wrong with the record that is being read.
-func (s *source) problem(format string, args ...any) {
-	p := s.record
-	p.Reason = fmt.Sprintf(format, args...)
-	s.report(p)
+	path          string // "" for a stream
+	rows.Reporter        // of the record that is being read
 }
 
 // problemOf reports what is wrong with a record that has no line.
 func (s *source) problemOf(record, format string, args ...any) {
-	s.report(codec.Problem{Record: record, Reason: fmt.Sprintf(format, args...)})
+	s.Report(codec.Problem{Record: record, Reason: fmt.Sprintf(format, args...)})
 }
 
 // lines calls each for the records of a file of JSON lines.
 func (s *source) lines(text []byte, each func(o rows.Object)) {
-	rows.Records(text, s.report, func(o rows.Object, line int) {
-		s.record.Line = line
+	rows.Records(text, s.Report, func(o rows.Object, line int) {
+		s.Place.Line = line
 		each(o)
 	})
-	s.record.Line = 0
+	s.Place.Line = 0
 }
 
-// decoder reads the sessions of a text, which it does not retain.
-type decoder func(from *source, text []byte) ([]*codec.Session, error)
+// decoder reads the sessions of a text, which it does not retain: nil if nothing in it is of the program.
+type decoder func(from *source, text []byte) []*codec.Session
 
 // text implements [codec.Reading.DecodeText].
 func (decode decoder) text(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	return decode(&source{path: path, report: report}, text)
+	all := decode(&source{path, rows.Reporter{Report: report}}, text)
+	if all == nil {
+		return nil, errors.New("read transcript: there is nothing of this format in it that names a session")
+	}
+	return all, nil
 }
 
 // decoded yields what decode makes of what read returns.
@@ -120,7 +116,7 @@ func inDatabase(what string, read func(db *database) error) codec.FileDecoder {
 			conn, err := rows.SnapshotDatabase(ctx, path)
 			if err == nil {
 				defer conn.Close()
-				err = read(&database{&source{path: path, report: report}, conn, wanted, yield, ctx.Err})
+				err = read(&database{&source{path, rows.Reporter{Report: report}}, conn, wanted, yield, ctx.Err})
 			}
 			if err != nil {
 				return fmt.Errorf("read %s in %s: %w", what, path, err)
@@ -193,7 +189,7 @@ func (db *database) table(query string, args ...any) (all []rows.Object, err err
 func (db *database) content(row rows.Object, column string) json.RawMessage {
 	content, err := rows.Value([]byte(row.Text(column)))
 	if err != nil || len(content) == 0 || content[0] != '[' {
-		db.problem("its %s is not a JSON array: left out", column)
+		db.Problem("its %s is not a JSON array: left out", column)
 		return nil
 	}
 	return content
@@ -216,7 +212,7 @@ func (s *source) object(dir, name, before string) rows.Object {
 		o, err = parse(text)
 	}
 	if err != nil {
-		s.report(codec.Problem{File: before + filepath.ToSlash(name), Reason: "it is left out: " + err.Error()})
+		s.Report(codec.Problem{File: before + filepath.ToSlash(name), Reason: "it is left out: " + err.Error()})
 	}
 	return o
 }
@@ -268,13 +264,10 @@ type listed struct {
 // it returns the rest. Of a text that was cut off, it reads what is there.
 func (s *source) list(text []byte, key string) (rest rows.Object, all []listed) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
-	if !utf8.Valid(text) {
-		s.problem("bytes that are not UTF-8 were replaced by U+FFFD")
-	}
-	doc, counted := valid(string(text)), 0
-	s.record.Line = 1
+	doc, counted := string(s.Valid(text)), 0
+	s.Place.Line = 1
 	value := func(i int) (v json.RawMessage, end int) {
-		s.record.Line += strings.Count(doc[counted:i], "\n")
+		s.Place.Line += strings.Count(doc[counted:i], "\n")
 		counted = i
 		if end = jsonscan.Value(doc, i, rows.MaxDepth); end >= 0 {
 			v, _ = rows.Value([]byte(doc[i:end])) // it is one
@@ -284,9 +277,9 @@ func (s *source) list(text []byte, key string) (rest rows.Object, all []listed) 
 	element := func(_ jsonscan.Key, i int) int {
 		v, end := value(i)
 		if o, err := rows.Share(v); end >= 0 && err != nil {
-			s.problem("is not a message: left out: %v", err)
+			s.Problem("is not a message: left out: %v", err)
 		} else if end >= 0 {
-			all = append(all, listed{o, s.record.Line})
+			all = append(all, listed{o, s.Place.Line})
 		}
 		return end
 	}
@@ -308,11 +301,11 @@ func (s *source) list(text []byte, key string) (rest rows.Object, all []listed) 
 	}
 	if end < 0 {
 		begin = max(begin, counted)
-		s.record.Line += strings.Count(doc[counted:begin], "\n")
+		s.Place.Line += strings.Count(doc[counted:begin], "\n")
 		_, err := rows.Value([]byte(doc[begin:]))
-		s.problem("the file is damaged from here on: the rest is left out: %v", err)
+		s.Problem("the file is damaged from here on: the rest is left out: %v", err)
 	}
-	s.record.Line = 0
+	s.Place.Line = 0
 	return rest, all
 }
 

@@ -64,12 +64,8 @@ type forking struct {
 
 // message is a message with what takes more than one record to know of it.
 type message struct {
-	*rows.Message
+	rows.Answer
 	Steps []*step
-	Model session.Model
-	Cost  *float64
-	// End and Error are how a turn ended.
-	End, Error string
 }
 
 // step is a model call of a message. Its records share the id.
@@ -178,7 +174,7 @@ func (b *builder) owns() {
 
 // row adds a message to the session.
 func (b *builder) row(role string, at int64) *message {
-	m := &message{Message: b.s.Message(role, at)}
+	m := &message{Answer: rows.Answer{Message: b.s.Message(role, at)}}
 	b.messages = append(b.messages, m)
 	return m
 }
@@ -389,7 +385,7 @@ func (s *step) used() session.Usage {
 }
 
 // paid adds what the source reports that a part of the message cost, nil for nothing.
-func (m *message) paid(usd *float64) { rows.AddCost(&m.Cost, usd) }
+func (m *message) paid(usd *float64) { rows.AddCost(&m.CostUSD, usd) }
 
 // model notes the model of the turn, which is the session's too.
 func (b *builder) model(provider, id string) {
@@ -446,7 +442,7 @@ func (c *call) replace(output json.RawMessage, failed bool, keys ...string) {
 func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 	done := b.settle(id, output, failed)
 	if !done {
-		b.problem("result of call %s, which is not pending: left out", id)
+		b.Problem("result of call %s, which is not pending: left out", id)
 	}
 	return done
 }
@@ -602,14 +598,22 @@ func (b *builder) rest(total session.Usage, basis string) {
 	}
 }
 
-// all finishes the session and those of its sub-agents, none if there is no message.
-func (b *builder) all() []*codec.Session {
-	if len(b.messages) == 0 {
+// alone finishes the session, nil for none.
+func (b *builder) alone() []*codec.Session {
+	if b == nil {
 		return nil
 	}
-	all := []*codec.Session{b.finish()}
-	for _, c := range b.children {
-		all = append(all, c.all()...)
+	return []*codec.Session{b.finish()}
+}
+
+// all finishes the session and those of its sub-agents, none if there is no message.
+func (b *builder) all() []*codec.Session {
+	all := []*codec.Session{}
+	if len(b.messages) > 0 {
+		all = append(all, b.finish())
+		for _, c := range b.children {
+			all = append(all, c.all()...)
+		}
 	}
 	return all
 }
@@ -621,17 +625,14 @@ func (b *builder) finish() *codec.Session {
 		b.s.Row.ModelJSON = new(string(rows.Raw(b.Model)))
 	}
 	for _, m := range b.messages {
-		a := rows.Answer{Message: m.Message, Model: m.Model, CostUSD: m.Cost, End: m.End, Error: m.Error}
 		for _, s := range m.Steps {
 			if s.Model != nil && *s.Model == m.Model {
 				s.Model = nil
 			}
-			a.Step(s.Step, session.Model{}, nil)
+			m.Step(s.Step, session.Model{}, nil)
 		}
-		a.Finish()
-		if m.Cost != nil {
-			b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, *m.Cost)
-		}
+		m.Finish()
+		b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, session.Deref(m.CostUSD))
 	}
 	if b.Cost != nil {
 		b.s.Row.CostUSD = max(b.s.Row.CostUSD, *b.Cost)

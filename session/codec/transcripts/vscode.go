@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"math"
 	"path"
 	"slices"
@@ -30,7 +29,7 @@ var VSCode = codec.Reading{
 	Beside: func(path string) []string { return siblings(path, "../workspace.json") },
 }
 
-var decodeVSCode decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+var decodeVSCode decoder = func(from *source, text []byte) []*codec.Session {
 	d := &vscode{source: from}
 	if bytes.HasPrefix(text, []byte(`{"kind":0,`)) {
 		from.lines(text, d.change)
@@ -42,7 +41,7 @@ var decodeVSCode decoder = func(from *source, text []byte) ([]*codec.Session, er
 		requests = append(requests, listed{Object: o})
 	}
 	if about.Text("sessionId") == "" {
-		return nil, errors.New("read chat: nothing in it names a session of VS Code, with its sessionId")
+		return nil
 	}
 	d.b = newBuilder(from, about.Text("sessionId"), "copilot-chat")
 	d.b.Title = about.Text("customTitle")
@@ -56,7 +55,7 @@ var decodeVSCode decoder = func(from *source, text []byte) ([]*codec.Session, er
 	for _, o := range requests {
 		d.request(o.Object, o.Object.Object("result"))
 	}
-	return d.b.all(), nil // of a window that was opened, none
+	return d.b.all() // of a window that was opened, none
 }
 
 type vscode struct {
@@ -86,7 +85,7 @@ func (d *vscode) change(o rows.Object) {
 		} else if in, isObject := at.(map[string]any); isObject {
 			at, set = in[name], func(v any) { in[name] = v }
 		} else {
-			d.problem("changes what is not there: left out")
+			d.Problem("changes what is not there: left out")
 			return
 		}
 	}

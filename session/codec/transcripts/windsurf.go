@@ -2,7 +2,6 @@ package transcripts
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -21,24 +20,21 @@ var Windsurf = codec.Reading{
 	Decode: windsurfLines.stream, DecodeFile: windsurfLines.file, Beside: nothing,
 }
 
-var windsurfLines decoder = func(from *source, text []byte) ([]*codec.Session, error) {
-	var d *windsurf
+var windsurfLines decoder = func(from *source, text []byte) []*codec.Session {
+	d := windsurf{}
 	from.lines(text, func(o rows.Object) {
 		kind := o.Text("type")
 		data := o.Object(kind)
 		if kind == "" || !o.Has("status") {
-			from.problem("is not a step with a type and a status: left out")
+			from.Problem("is not a step with a type and a status: left out")
 			return
 		}
-		if d == nil {
-			d = &windsurf{b: newBuilder(from, cmp.Or(nameOf(from.path), unnamed("windsurf", o)), "windsurf")}
+		if d.b == nil {
+			d.b = newBuilder(from, cmp.Or(nameOf(from.path), unnamed("windsurf", o)), "windsurf")
 		}
 		d.step(kind, o.Text("status"), data)
 	})
-	if d == nil {
-		return nil, errors.New("read transcript: nothing in it is of Windsurf")
-	}
-	return []*codec.Session{d.b.finish()}, nil
+	return d.b.alone()
 }
 
 type windsurf struct {

@@ -35,10 +35,10 @@ func decodeZed(db *database) error {
 		if !db.wants(id, row) {
 			return nil
 		}
-		db.record.Record = "thread " + id
+		db.Place.Record = "thread " + id
 		thread, about, err := zedThread(db, id)
 		if err != nil {
-			db.problem("it is left out: %v", err)
+			db.Problem("it is left out: %v", err)
 			return nil
 		}
 		d := zed{b: newBuilder(db.source, id, "zed")}
@@ -127,7 +127,7 @@ func (d *zed) message(v json.RawMessage, n int) {
 	user, agent, summary := o.Object("User"), o.Object("Agent"), o.Object("Compaction")
 	switch {
 	case err != nil:
-		d.b.problem("message %d is not an object: left out", n)
+		d.b.Problem("message %d is not an object: left out", n)
 	case user != nil:
 		d.user(user)
 	case agent != nil:
@@ -135,7 +135,7 @@ func (d *zed) message(v json.RawMessage, n int) {
 	case summary != nil:
 		d.b.compaction(compacted{summary: cmp.Or(summary.Text("summary"), summary.Text("text")), auto: true})
 	default:
-		d.b.problem("message %d is of an unknown kind: left out", n)
+		d.b.Problem("message %d is of an unknown kind: left out", n)
 	}
 }
 
