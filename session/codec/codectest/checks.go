@@ -9,7 +9,6 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"testing/iotest"
@@ -28,17 +27,7 @@ type check struct {
 
 var checks = []check{
 	{"sessions", (*Codec).writes, func(x *examination) {
-		x.each(func(int) bool { return true }, func(s *codec.Session) {
-			got := x.session(s)
-			if got == nil {
-				return
-			}
-			// Reading states nothing that the session does not: no success of a call that failed, no tokens where
-			// they are unknown, no end of a turn that nobody saw.
-			if invented := codec.Invented(s, got); invented != nil {
-				fail("claims: what was read states what the session does not: %q", invented)
-			}
-		})
+		x.each(func(int) bool { return true }, func(s *codec.Session) { x.session(s, true) })
 	}},
 	{"streams", (*Codec).both, func(x *examination) {
 		x.each(func(i int) bool { return i%3 == 1 && (!x.Slow || i%8 == 1) }, x.streams)
@@ -53,116 +42,91 @@ var checks = []check{
 // each runs a check of the sessions that are chosen by their places.
 func (x *examination) each(chosen func(i int) bool, run func(*codec.Session)) {
 	for i, s := range x.sessions {
-		if !chosen(i) {
-			continue
+		if chosen(i) {
+			within("session "+s.Name, func() { run(s.Session) })
+			x.drop()
 		}
-		if err := try(func() { run(s.Session) }); err != nil {
-			fail("session %s: %w\n\n%s", s.Name, err, Text(s.Session))
-		}
-		x.drop()
 	}
 }
 
-// session checks what is written of a session and read of that, which it returns.
-func (x *examination) session(s *codec.Session) (got *codec.Session) {
-	before := Text(s)
-	first := x.write(s)
-	within("encode", func() { x.encode(s, first) })
-	within("explain", func() { x.explain(s) })
-	if d := differ(before, Text(s)); d != "" {
-		fail("encode: the session was changed: %s", d)
-	}
-	if x.reads() {
-		within("round trip", func() { got = x.roundTrip(s, first) })
-		within("fixed point", func() { x.fixedPoint(s, got, first) })
-	}
-	return got
-}
-
-// encode: the same is written of the same rows, in whatever order they stand.
-func (x *examination) encode(s *codec.Session, first written) {
-	if x.Check != nil {
-		end("", x.Check(first.data))
-	}
-	shuffled := Clone(s)
-	slices.Reverse(shuffled.Messages)
-	for i := range shuffled.Messages {
-		slices.Reverse(shuffled.Messages[i].Parts)
-	}
-	if d := differ(first.text(), x.write(shuffled).text()); d != "" {
-		fail("of rows in another order the encoding is another: %s", d)
-	}
-}
-
-// explain: the same is listed of the same rows, each loss once and with a count.
-func (x *examination) explain(s *codec.Session) {
-	losses := x.Explain(s)
-	if again := x.Explain(s); !reflect.DeepEqual(losses, again) {
-		fail("the losses are %v, and a second time %v", losses, again)
-	}
-	seen := make(map[string]bool)
-	for _, l := range losses {
-		if l.What == "" || l.Count < 1 || seen[l.What] {
-			fail("loss %+v says nothing, of nothing, or what was said before", l)
+// session checks what is written of a session and read of that. claims asks that reading states nothing that the
+// session does not: no success of a call that failed, no tokens where they are unknown, no end that nobody saw.
+func (x *examination) session(s *codec.Session, claims bool) {
+	before, first, losses := Text(s), x.write(s), x.Explain(s)
+	// The same is written of the same rows, in whatever order they stand.
+	within("encode", func() {
+		if x.Check != nil {
+			end("", x.Check(first.data))
 		}
-		seen[l.What] = true
+		shuffled := Clone(s)
+		slices.Reverse(shuffled.Messages)
+		for i := range shuffled.Messages {
+			slices.Reverse(shuffled.Messages[i].Parts)
+		}
+		same("of rows in another order", first.text(), x.write(shuffled).text())
+		same("the session was changed", before, Text(s))
+	})
+	// Each loss is listed once and with a count.
+	within("explain", func() {
+		seen := make(map[string]bool)
+		for _, l := range losses {
+			if l.What == "" || l.Count < 1 || seen[l.What] {
+				fail("loss %+v says nothing, of nothing, or what was said before", l)
+			}
+			seen[l.What] = true
+		}
+	})
+	if !x.reads() {
+		return
 	}
+	var one *codec.Session
+	// What is encoded is read without a problem and is valid. What Explain does not list comes back as it was: the very
+	// rows, or in a format of another program every aspect.
+	within("round trip", func() {
+		one = x.one(first)
+		if v := session.Check(one.Transcript); len(v) > 0 && !x.Rows {
+			fail("what was read is invalid: %v", v[0])
+		}
+		if x.Losses == nil && len(losses) == 0 {
+			same("what Explain does not list changed", x.asked(s), x.asked(one))
+		}
+		for _, l := range codec.Lost(s, one) {
+			if x.Losses != nil && !listed(losses, l.What) {
+				fail("%d %s are lost, and Explain does not list them", l.Count, l.What)
+			}
+		}
+		if invented := codec.Invented(s, one); claims && invented != nil {
+			fail("claims: what was read states what the session does not: %q", invented)
+		}
+	})
+	// What was read is encoded to what is read as the same again, in a format of another program from the second time
+	// on. Of a session that loses nothing the encoding is the same, too.
+	within("fixed point", func() {
+		second := x.write(one)
+		if first.text() == second.text() {
+			return // the same input gives the same rows
+		} else if x.Losses == nil && x.Encode != nil && len(losses) == 0 {
+			same("encoded, decoded and encoded", first.text(), second.text())
+		}
+		two := x.one(second)
+		if x.Losses != nil && Diff(one, two) != "" { // such as a time that two rows share only after they were read
+			one, two = two, x.reread(two)
+		}
+		same("read, encoded and read", x.asked(one), x.asked(two))
+		same("encoded a third time", x.write(one).text(), x.write(two).text())
+	})
 }
 
-// roundTrip: what is encoded is read without a problem and is valid. What Explain does not list comes back as it was:
-// the very rows, or in a format of another program every aspect.
-func (x *examination) roundTrip(s *codec.Session, first written) *codec.Session {
-	got := x.one(first)
-	if v := session.Check(got.Transcript); len(v) > 0 && !x.Rows {
-		fail("what was read is invalid: %v", v[0])
-	}
-	losses := x.Explain(s)
-	if x.Losses == nil {
-		if d := Diff(x.asked(s), x.asked(got)); d != "" && len(losses) == 0 {
-			fail("what Explain does not list changed %s", d)
-		}
-		return got
-	}
-	for _, l := range codec.Lost(s, got) {
-		if !listed(losses, l.What) {
-			fail("%d %s are lost, and Explain does not list them", l.Count, l.What)
-		}
-	}
-	return got
-}
-
-// asked is a copy of the session with what the format is asked for.
-func (x *examination) asked(s *codec.Session) *codec.Session {
+// asked are the rows of the session that the format is asked for.
+func (x *examination) asked(s *codec.Session) string {
 	c := Clone(s)
 	x.Ignore(c)
-	return c
+	return Text(c)
 }
 
 // listed reports whether a loss is one of those listed.
 func listed(losses []codec.Loss, what string) bool {
 	return slices.ContainsFunc(losses, func(l codec.Loss) bool { return l.What == what })
-}
-
-// fixedPoint: what was read is encoded to what is read as the same again, in a format of another program from the
-// second time on. Of a session that loses nothing the encoding is the same, too.
-func (x *examination) fixedPoint(s, one *codec.Session, first written) {
-	second := x.write(one)
-	d := differ(first.text(), second.text())
-	if d == "" {
-		return // the same input gives the same rows
-	} else if x.Losses == nil && x.Encode != nil && len(x.Explain(s)) == 0 {
-		fail("encoded, decoded and encoded it is another: %s", d)
-	}
-	two := x.one(second)
-	if x.Losses != nil && Diff(one, two) != "" { // such as a time that two rows share only after they were read
-		one, two = two, x.reread(two)
-	}
-	if d := Diff(x.asked(one), x.asked(two)); d != "" {
-		fail("read, encoded and read it is another %s", d)
-	}
-	if d := differ(x.write(one).text(), x.write(two).text()); d != "" {
-		fail("encoded a third time it is another: %s", d)
-	}
 }
 
 var errBroken = errors.New("the disk is gone")
@@ -186,17 +150,14 @@ func (x *examination) streams(s *codec.Session) {
 	for range x.decode(w, nil) {
 		break // and nobody listens to problems
 	}
-	same := func(how string, r reading) {
-		if d := differ(first.text(), r.text()); d != "" {
-			fail("same rows: %s something else was read (-first +second):\n%s", how, d)
-		}
-	}
-	same("a second time", x.read(w))
+	again := x.read(w)
+	same("same rows: a second time", first.text(), again.text())
 	from := func(r io.Reader) reading {
 		return collect(func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] { return x.Decode(r, report) })
 	}
 	if x.Decode != nil {
-		same("byte by byte", from(iotest.OneByteReader(bytes.NewReader(w.data))))
+		small := from(iotest.OneByteReader(bytes.NewReader(w.data)))
+		same("same rows: byte by byte", first.text(), small.text())
 	}
 	for _, n := range []int{0, 1, len(w.data) / 2, len(w.data) - 1} {
 		if x.Encode == nil || n < 0 {
@@ -235,8 +196,7 @@ func (x *examination) contrasts() {
 			answers, texts = append(answers, s), append(texts, w.text())
 			nulls = append(nulls, bytes.Count(w.data, []byte("null")))
 		}
-		lost := codec.Lost(answers[0], answers[1])
-		losses := x.Explain(answers[0])
+		lost, losses := codec.Lost(answers[0], answers[1]), x.Explain(answers[0])
 		unlisted := slices.ContainsFunc(lost, func(d codec.Loss) bool {
 			return d.What != "ids and times" && !listed(losses, d.What) // of the part that one has
 		})
@@ -290,17 +250,28 @@ func (x *examination) many() {
 	if r.err != nil || len(r.problems) > 0 || len(r.sessions) != len(all) {
 		fail("many: %d sessions, want %d; problems %v, error %v", len(r.sessions), len(all), r.problems, r.err)
 	}
-	byID := r.byID()
-	for _, s := range all {
-		alone := x.reread(s)
-		got := byID[alone.Session.ID]
-		if got == nil {
-			fail("many: session %s is not there", alone.Session.ID)
-		}
-		if d := Diff(alone, got); d != "" {
-			fail("many: session %s among others is another %s", alone.Session.ID, d)
+	for i, s := range all {
+		all[i] = x.reread(s)
+	}
+	x.finds(r, all, func(int) bool { return true })
+}
+
+// finds checks that those of the sessions that are whole are among what was read, and reports whether all are.
+func (x *examination) finds(r reading, want []*codec.Session, whole func(i int) bool) (all bool) {
+	got := make(map[string]*codec.Session)
+	for _, s := range r.sessions {
+		got[s.Session.ID] = s
+	}
+	all = len(r.sessions) == len(want)
+	for i, w := range want {
+		g := got[w.Session.ID]
+		is := g != nil && Diff(w, g) == ""
+		if all = all && is; whole(i) && !is {
+			fail("session %s is not there, or another among others; problems %v, error %v", w.Session.ID,
+				r.problems, r.err)
 		}
 	}
+	return all
 }
 
 // damages are ways in which a line comes to be another. The first three nobody can take for a whole one.
@@ -321,7 +292,7 @@ var damages = []struct {
 
 // eachDamage calls do with copies of a text in which a line is damaged. Each line has its share of damages, and each
 // damage of lines; if they are sparse, about twelve lines have any.
-func eachDamage(data []byte, sparse bool, do func(how string, data []byte, noticed bool)) {
+func eachDamage(data []byte, sparse bool, do func(data []byte, noticed bool)) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	step := 1
 	if sparse {
@@ -332,8 +303,10 @@ func eachDamage(data []byte, sparse bool, do func(how string, data []byte, notic
 		for k, how := range damages {
 			damaged := how.of(text)
 			if len(text) > 0 && !bytes.Equal(damaged, text) && (i/step+k)%3 == 0 {
-				do(fmt.Sprintf("line %d, %s", i+1, how.name), slices.Concat(bytes.Join(lines[:i], nil), damaged,
-					lines[i][len(text):], bytes.Join(lines[i+1:], nil)), k < 3)
+				within(fmt.Sprintf("line %d, %s", i+1, how.name), func() {
+					do(slices.Concat(bytes.Join(lines[:i], nil), damaged, lines[i][len(text):],
+						bytes.Join(lines[i+1:], nil)), k < 3)
+				})
 			}
 		}
 	}
@@ -344,7 +317,7 @@ func eachDamage(data []byte, sparse bool, do func(how string, data []byte, notic
 // Nothing changes in silence, and what is read is valid.
 func (x *examination) damage() {
 	var file []byte
-	var ends []int // where each session ends
+	ends := []int{0} // where each session ends
 	var want []*codec.Session
 	for place := range 3 {
 		if x.Many || place == 0 {
@@ -353,15 +326,10 @@ func (x *examination) damage() {
 			ends = append(ends, len(file))
 		}
 	}
-	victim, from := len(ends)/2, 0
-	if victim > 0 {
-		from = ends[victim-1]
-	}
-	eachDamage(file[from:ends[victim]], x.Whole, func(how string, damaged []byte, noticed bool) {
-		within(how, func() {
-			x.survives(slices.Concat(file[:from], damaged, file[ends[victim]:]), want,
-				func(i int) bool { return i != victim }, noticed)
-		})
+	victim := len(want) / 2
+	from, to := ends[victim], ends[victim+1]
+	eachDamage(file[from:to], x.Whole, func(damaged []byte, noticed bool) {
+		x.survives(slices.Concat(file[:from], damaged, file[to:]), want, func(i int) bool { return i != victim }, noticed)
 	})
 	cuts := 60
 	if x.Slow {
@@ -375,7 +343,7 @@ func (x *examination) damage() {
 			}
 		}
 		within(fmt.Sprintf("cut off at byte %d of %d", cut, len(file)), func() {
-			x.survives(file[:cut], want, func(i int) bool { return ends[i] <= cut }, file[cut-1] != '\n' && file[cut] != '\n')
+			x.survives(file[:cut], want, func(i int) bool { return ends[i+1] <= cut }, file[cut-1] != '\n' && file[cut] != '\n')
 		})
 	}
 }
@@ -384,29 +352,16 @@ func (x *examination) damage() {
 // take it for a whole one.
 func (x *examination) survives(data []byte, want []*codec.Session, whole func(i int) bool, noticed bool) {
 	r := x.steady(written{data: data})
-	got := r.byID()
-	changed := len(r.sessions) != len(want)
-	for i, w := range want {
-		g := got[w.Session.ID]
-		same := g != nil && Diff(w, g) == ""
-		changed = changed || !same
-		if whole(i) && !same && !x.Whole {
-			fail("damaged lines: session %s, which is not damaged, is not there, or another; problems %v, error %v",
-				w.Session.ID, r.problems, r.err)
-		}
-	}
-	if noticed && changed && len(r.problems) == 0 && r.err == nil {
+	all := x.finds(r, want, func(i int) bool { return whole(i) && !x.Whole })
+	if noticed && !all && len(r.problems) == 0 && r.err == nil {
 		fail("damaged lines: what was read changed, and nothing is reported of it")
 	}
 }
 
 // steady reads w twice and wants the same, sound unless the format takes rows as they are, and text all of it.
 func (x *examination) steady(w written) reading {
-	r := x.read(w)
-	again := x.read(w)
-	if r.text() != again.text() {
-		fail("a second time something else was read:\n%s\nand then\n%s", r.text(), again.text())
-	}
+	r, again := x.read(w), x.read(w)
+	same("a second time", r.text(), again.text())
 	for _, s := range r.sessions {
 		if v := session.Check(s.Transcript); len(v) > 0 && !x.Rows {
 			fail("session %s is invalid: %v", s.Session.ID, v[0])
@@ -427,19 +382,18 @@ func (x *examination) native() {
 	x.Check = nil // it is a rule on sessions that were none of the format's
 	for _, path := range x.natives {
 		within("native "+path, func() {
-			r := x.steady(x.load(path))
+			w := x.load(path)
+			r := x.steady(w)
 			if r.err != nil || len(r.sessions) == 0 {
 				fail("%d sessions, error %v", len(r.sessions), r.err)
 			}
 			x.troubled = len(r.problems) > 0
 			for _, s := range r.sessions {
 				if x.writes() {
-					within("session "+s.Session.ID, func() { x.session(s) })
+					within("session "+s.Session.ID, func() { x.session(s, false) })
 				}
 			}
-			eachDamage(x.load(path).data, true, func(how string, data []byte, _ bool) {
-				within(how, func() { x.steady(written{data: data}) })
-			})
+			eachDamage(w.data, true, func(data []byte, _ bool) { x.steady(written{data: data}) })
 		})
 	}
 }
@@ -453,11 +407,9 @@ func (x *examination) fed(data []byte) {
 		case x.Encode == nil || !x.Fits(s):
 		case x.Rows && len(session.Check(s.Transcript)) > 0: // it is only to be written as what is written the same
 			first := x.write(s)
-			if second := x.write(x.one(first)); !bytes.Equal(first.data, second.data) {
-				fail("encoded, decoded and encoded it is another: %s", differ(first.text(), second.text()))
-			}
+			same("encoded, decoded and encoded", first.text(), x.write(x.one(first)).text())
 		default:
-			x.session(s)
+			x.session(s, false)
 		}
 	}
 }

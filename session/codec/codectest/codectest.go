@@ -226,15 +226,6 @@ func (r *reading) text() string {
 	return b.String() + fmt.Sprintln(r.err)
 }
 
-// byID are the sessions that were read, by their ids.
-func (r *reading) byID() map[string]*codec.Session {
-	all := make(map[string]*codec.Session)
-	for _, s := range r.sessions {
-		all[s.Session.ID] = s
-	}
-	return all
-}
-
 // decode is the sequence of what is in w.
 func (x *examination) decode(w written, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if x.Decode == nil {
@@ -331,6 +322,13 @@ func differ(a, b string) string {
 		return ""
 	}
 	return "(-want +got):\n" + gocmp.Diff(strings.Split(a, "\n"), strings.Split(b, "\n"))
+}
+
+// same ends a check with what two texts differ in.
+func same(what, want, got string) {
+	if d := differ(want, got); d != "" {
+		fail("%s: %s", what, d)
+	}
 }
 
 // Clone copies a session so that its columns can be set and its rows taken away.
