@@ -23,10 +23,8 @@ import (
 type Place struct {
 	Program string `json:"program"`
 	Path    string `json:"path"`
-	// Files are the files to import, or the directory if that is one input.
+	// Files are the files and directories to import.
 	Files []string `json:"files"`
-	// Whole names the content of the directory if it is one input.
-	Whole string `json:"-"`
 	// Error is the reason why not all of the place can be read.
 	Error string `json:"error,omitempty"`
 
@@ -57,13 +55,10 @@ func Discover() ([]Place, error) {
 }
 
 func (p *usualPlace) find(root string) Place {
-	found := Place{Program: p.Program, Path: root, Whole: p.Whole, patterns: p.Patterns, Files: []string{}}
+	found := Place{Program: p.Program, Path: root, patterns: p.Patterns, Files: []string{}}
 	_, failed := glob(root, "")
 	for _, pattern := range p.Patterns {
 		files, err := glob(root, pattern)
-		if pattern == "" && formats.OfDirectory(root) != nil {
-			files = []string{root}
-		}
 		found.Files, failed = append(found.Files, files...), cmp.Or(failed, err)
 	}
 	if failed != nil {
@@ -130,10 +125,8 @@ type usualPlace struct {
 	// Home is the place in the user's home, "" for one that only the variable names. MacOS and Windows are set where
 	// the place is another there; they may begin with a directory of Windows, such as %APPDATA%.
 	Home, MacOS, Windows string
-	// Patterns are those of what to import. The empty one is for the directory as a whole,
-	// which is what Whole names. One that begins with EDITOR stands for one of each of the editors.
+	// Patterns are those of what to import. One that begins with EDITOR stands for one of each of the editors.
 	Patterns []string
-	Whole    string
 	// File is the variable that names a file that is elsewhere.
 	File string
 	// List is a JSON file in the place, with the key of an array and that in each of its objects, which names a place of
