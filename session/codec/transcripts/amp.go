@@ -165,10 +165,6 @@ func (d *amp) info(blocks []rows.Object) {
 // result takes how a call went, as far as it has ended.
 func (d *amp) result(block rows.Object) {
 	b, id, run := d.b, block.Text("toolUseID"), block.Object("run")
-	if block.Has("tool_use_id") && run == nil { // as the API has it
-		b.result(block.Text("tool_use_id"), resultOf(block.Get("content")), block.True("is_error"))
-		return
-	}
 	b.measure(id, "child_session_id", run.Object("progress").Text("threadID"))
 	if block.Object("userInput").True("accepted") {
 		b.judged(id, "once", "")

@@ -15,9 +15,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-var copilotKeys = []string{
-	"data={ timestamp=* type=session.start|session.resume|user.message|assistant.*|tool.execution_*"}
-
 // Copilot reads the events of a session of GitHub Copilot CLI, which are JSON lines.
 // The session is followed by those of its sub-agents.
 //
@@ -25,9 +22,11 @@ var copilotKeys = []string{
 // everything else is counted by model, and written when the program exits. What was used since the exit before and no
 // step reports is then part of the last step of that model.
 //
-// Beside the file the program keeps the title of the session. The directory names the session if no event does.
+// Beside the file the program keeps the title of the session.
 var Copilot = codec.Reading{
-	Extensions: []string{".jsonl"}, Keys: copilotKeys, Transcript: true,
+	Keys: []string{
+		"data={ timestamp=* type=session.start|session.resume|user.message|assistant.*|tool.execution_*"},
+	Extensions: []string{".jsonl"}, Transcript: true,
 	Decode: copilotLines.stream, DecodeFile: copilotLines.file, DecodeText: copilotLines.text,
 	Beside: func(path string) []string { return []string{filepath.Join(filepath.Dir(path), workspaceFile)} },
 }
@@ -106,7 +105,7 @@ func (d *copilot) read(o rows.Object) {
 		d.Problem("is not an event with a type and data: left out")
 		return
 	}
-	if d.main == nil && !d.begin(kind, o, data) {
+	if d.main == nil && !d.begin(kind, data) {
 		return
 	}
 	a := d.agent(o, data)
@@ -176,18 +175,11 @@ func (d *copilot) ofSession(a *copilotAgent, kind string, data rows.Object) {
 }
 
 // begin makes the session of the first event, and reports whether it could.
-func (d *copilot) begin(kind string, o, data rows.Object) bool {
+func (d *copilot) begin(kind string, data rows.Object) bool {
 	id := data.Text("sessionId")
 	if kind != "session.start" || id == "" {
-		if id = nameOf(d.path); id == "events" {
-			id = dirOf(d.path)
-		}
-		keys := map[string]string{"data": "{", "type": kind, "timestamp": o.Text("timestamp")}
-		if id == "" || !codec.HasKeys(keys, copilotKeys...) {
-			d.Problem("precedes the event that names the session: left out")
-			return false
-		}
-		d.Problem("precedes the event that names the session: it is named by the file")
+		d.Problem("precedes the event that names the session: left out")
+		return false
 	}
 	d.main = &copilotAgent{b: newBuilder(d.source, id, "copilot-cli")}
 	d.agents[""], d.order = d.main, append(d.order, d.main)

@@ -188,15 +188,8 @@ func (d *crush) answered(o rows.Object, content json.RawMessage) {
 }
 
 // child is the session of a sub-agent that a call started, nil for none. Its id is made of those of the answer and of
-// the call, or, of older versions, is that of the call.
-func (d *crush) child(call string) rows.Object {
-	for _, id := range []string{d.answer + "$$" + call, call} {
-		if child := d.all[id]; child.Text("parent_session_id") == d.row.Text("id") {
-			return child
-		}
-	}
-	return nil
-}
+// the call.
+func (d *crush) child(call string) rows.Object { return d.all[d.answer+"$$"+call] }
 
 func (d *crush) result(data rows.Object) {
 	id, text, failed := data.Text("tool_call_id"), data.Text("content"), data.True("is_error")

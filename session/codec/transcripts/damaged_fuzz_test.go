@@ -211,15 +211,13 @@ func FuzzDecodeZed(f *testing.F) {
 	fuzzRecords(f, path, transcripts.Zed.DecodeFile, records...)
 }
 
-// FuzzDecodeKiroDatabase has anything in conversations of both tables.
+// FuzzDecodeKiroDatabase has anything in a conversation.
 func FuzzDecodeKiroDatabase(f *testing.F) {
 	path := databaseOf(f, "kiro/data.sql")
 	value := values(f, path)
 	fuzzRecords(f, path, transcripts.Kiro.DecodeFile,
 		value("conversations_v2", "value", "conversation_id = 'conv-1'",
-			record{place: "conversation conv-1", session: "conv-1", damaged: notJSON("{")}),
-		value("conversations", "value", "key = '/work/old'",
-			record{place: "conversation /work/old", session: "conv-0", damaged: notJSON("{")}))
+			record{place: "conversation conv-1", session: "conv-1", damaged: notJSON("{")}))
 }
 
 // FuzzDecodeKiroFile has anything in the file beside a session file, on which nothing depends.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/md5" //nolint:gosec // the program names directories so
 	"encoding/hex"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,7 +62,6 @@ type kimi struct {
 	// call is the id of the last call, and input what is known of its input.
 	call, input string
 	requests    map[string]string // for approval: the calls
-	children    map[string]*kimi  // sub-agents that have no file, by id
 	compaction  compacted         // the next one
 	compactions []*message
 	summaries   []string
@@ -71,7 +69,7 @@ type kimi struct {
 
 func newKimi(from *source, first rows.Object) *kimi {
 	b := newBuilder(from, unnamed("kimi", first), "kimi-cli")
-	d := &kimi{b: b, requests: make(map[string]string), children: make(map[string]*kimi)}
+	d := &kimi{b: b, requests: make(map[string]string)}
 	dir, err := filepath.Abs(filepath.Dir(from.path))
 	if filepath.Base(from.path) != "wire.jsonl" || err != nil {
 		return d
@@ -150,8 +148,10 @@ func (d *kimi) event(at int64, message rows.Object) {
 	case "ApprovalResponse", "ApprovalRequestResolved":
 		reply := map[string]string{"approve": "once", "approve_for_session": "always", "reject": "reject"}
 		b.judged(d.requests[o.Text("request_id")], reply[o.Text("response")], o.Text("feedback"))
-	case "SubagentEvent":
-		d.child(o)
+	case "SubagentEvent": // the sub-agent has a file of its own
+		if id := o.Text("agent_id"); id != "" {
+			b.measure(o.Text("parent_tool_call_id"), "child_session_id", b.s.Row.ID+"-"+id)
+		}
 	case "StepBegin", "StepRetry", "StepInterrupted", "ContentPart", "ToolCall", "ToolCallPart", "StatusUpdate":
 		d.answered(message.Text("type"), o)
 	}
@@ -201,21 +201,4 @@ func (d *kimi) result(id string, o rows.Object) {
 	if d.b.result(id, output, o.True("is_error")) && strings.Contains(string(o.Get("display")), `"Hook blocked"`) {
 		d.b.denied(id, text)
 	}
-}
-
-// child takes an event of a sub-agent. Newer versions have a file of each.
-func (d *kimi) child(o rows.Object) {
-	call := cmp.Or(o.Text("parent_tool_call_id"), o.Text("task_tool_call_id"))
-	id := cmp.Or(o.Text("agent_id"), call)
-	d.b.measure(call, "child_session_id", d.b.s.Row.ID+"-"+id)
-	_, err := os.Stat(filepath.Join(filepath.Dir(d.b.path), "subagents", id, "wire.jsonl"))
-	if id == "" || err == nil && d.b.path != "" {
-		return
-	}
-	c := d.children[id]
-	if c == nil {
-		c = &kimi{b: d.b.child(id, call), requests: d.requests, children: d.children}
-		d.children[id] = c
-	}
-	c.event(d.b.At, o.Object("event"))
 }

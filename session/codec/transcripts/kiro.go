@@ -186,31 +186,22 @@ func (d *kiro) count() {
 	}
 }
 
-// decodeKiroDatabase yields the conversations of a database. Newer versions have a table
-// with a row for each; older ones one with the last of each directory.
+// decodeKiroDatabase yields the conversations of a database, of which each has a row.
 func decodeKiroDatabase(db *database) error {
 	list, listed := db.table("SELECT * FROM conversations_v2 ORDER BY created_at, conversation_id")
-	older, err := db.table("SELECT * FROM conversations ORDER BY key")
-	seen := make(map[string]bool)
-	ended := db.each(append(list, older...), func(row rows.Object) *codec.Session {
-		return kiroConversation(db, row, seen)
-	})
-	return cmp.Or(ended, listed, err)
+	return cmp.Or(db.each(list, func(row rows.Object) *codec.Session { return kiroConversation(db, row) }), listed)
 }
 
-// kiroConversation reads a row, nil for one that is damaged, known, or not wanted.
-func kiroConversation(db *database, row rows.Object, seen map[string]bool) *codec.Session {
-	db.Place.Record = "conversation " + cmp.Or(row.Text("conversation_id"), row.Text("key"))
+// kiroConversation reads a row, nil for one that is damaged or not wanted.
+func kiroConversation(db *database, row rows.Object) *codec.Session {
+	id := row.Text("conversation_id")
+	db.Place.Record = "conversation " + id
 	o, err := rows.Parse([]byte(row.Text("value")))
 	if err != nil {
 		db.Problem("its value is not a JSON object: left out: %v", err)
 		return nil
 	}
-	id := cmp.Or(row.Text("conversation_id"), o.Text("conversation_id"))
-	if id == "" || seen[id] {
-		return nil
-	}
-	if seen[id] = true; !db.wants(id, row) {
+	if id == "" || !db.wants(id, row) {
 		return nil
 	}
 	d := newKiro(db.source, id)

@@ -35,16 +35,22 @@ func decodeOpencode(db *database) error {
 			"SELECT count(*), max(time_updated) FROM part WHERE session_id = ?") {
 			return nil
 		}
-		s := &opencodeSession{id: id, row: row, parts: make(map[string][]opencodeRecord)}
 		messages, failed := db.opencodeRecords("message", id, "time_created, id")
 		parts, alsoFailed := db.opencodeRecords("part", id, "message_id, id")
 		if err := cmp.Or(failed, alsoFailed); err != nil && db.ended() == nil {
 			db.problemOf("session "+id, "it is read as far as it is good: %v", err)
 		}
-		for s.messages = messages; len(parts) > 0; parts = parts[1:] {
-			s.parts[parts[0].message] = append(s.parts[parts[0].message], parts[0])
+		of := make(map[string][]opencodeRecord)
+		for _, p := range parts {
+			of[p.message] = append(of[p.message], p)
 		}
-		return s.decode(db.source)
+		for i := range messages {
+			messages[i].parts = of[messages[i].id]
+		}
+		slices.SortStableFunc(messages, func(a, b opencodeRecord) int {
+			return cmp.Or(cmp.Compare(a.at(), b.at()), cmp.Compare(a.id, b.id))
+		})
+		return opencodeSession(db.source, row, messages)
 	}), listed)
 }
 
@@ -64,19 +70,12 @@ func (db *database) opencodeRecords(what, session, order string) (all []opencode
 	return all, err
 }
 
-// opencodeRecord is a message or a part with its data, and the times of its row.
+// opencodeRecord is a message with its parts, in the order of their ids, or a part.
 type opencodeRecord struct {
 	id, message      string // that a part is of
 	created, updated int64
 	data             rows.Object
-}
-
-// opencodeSession is a session as it was read, its messages in any order, the parts of each in the order of their ids.
-type opencodeSession struct {
-	id       string
-	row      rows.Object
-	messages []opencodeRecord
-	parts    map[string][]opencodeRecord
+	parts            []opencodeRecord
 }
 
 // at is when the record's thing was made.
@@ -89,64 +88,53 @@ type opencode struct {
 	*builder
 	ids   map[string]bool     // of rows
 	rowOf map[string]*message // by message of opencode
-	begun map[*message]int    // the place of a row's first message
 	// asked is the part that asked for the summary that is awaited.
 	asked rows.Object
 }
 
-func (s *opencodeSession) decode(from *source) *codec.Session {
-	slices.SortStableFunc(s.messages, func(a, b opencodeRecord) int {
-		return cmp.Or(cmp.Compare(a.at(), b.at()), cmp.Compare(a.id, b.id))
-	})
-	agent := s.row.Text("agent")
-	for i := range s.messages {
-		agent = cmp.Or(agent, opencodeAgent(s.messages[i].data))
+func opencodeSession(from *source, row rows.Object, messages []opencodeRecord) *codec.Session {
+	agent, program := row.Text("agent"), "opencode"
+	for i := range messages {
+		agent = cmp.Or(agent, opencodeAgent(messages[i].data))
 	}
-	program := "opencode"
 	if strings.HasPrefix(filepath.Base(from.path), "kilo") {
 		program = "kilo-code"
 	}
-	d := opencode{newBuilder(from, s.id, program), make(map[string]bool), make(map[string]*message),
-		make(map[*message]int), nil}
+	d := opencode{newBuilder(from, row.Text("id"), program), make(map[string]bool), make(map[string]*message), nil}
 	d.s.Row.Agent = cmp.Or(agent, program)
-	d.parent(s.row.Text("parent_id"))
-	d.workspace(s.row.Text("directory"))
-	rows.SetText(&d.s.Row.WorkspaceID, s.row.Text("workspace_id"))
-	d.archived(moment(s.row, "time_archived"))
-	d.s.Row.PermissionsJSON = opencodeRules(json.RawMessage(s.row.Text("permission")))
-	d.setModel(opencodeModel(rows.Read(s.row.Text("model")), "id"))
-	d.s.SetMeta("opencode", rows.NonEmpty("version", s.row.Text("version"), "projectID", s.row.Text("project_id")))
-	d.see(moment(s.row, "time_created"))
-	changed := moment(s.row, "time_updated")
+	d.parent(row.Text("parent_id"))
+	d.workspace(row.Text("directory"))
+	rows.SetText(&d.s.Row.WorkspaceID, row.Text("workspace_id"))
+	d.archived(moment(row, "time_archived"))
+	d.s.Row.PermissionsJSON = opencodeRules(json.RawMessage(row.Text("permission")))
+	d.setModel(opencodeModel(rows.Read(row.Text("model")), "id"))
+	d.s.SetMeta("opencode", rows.NonEmpty("version", row.Text("version"), "projectID", row.Text("project_id")))
+	d.see(moment(row, "time_created"))
 
-	hidden := s.reverted(from)
-	for i := range s.messages {
-		m := &s.messages[i]
+	hidden, changed := d.reverted(rows.Read(row.Text("revert")), messages), moment(row, "time_updated")
+	for i := range messages {
+		m, n := &messages[i], len(d.messages)
 		d.touched = nil
 		d.see(m.at())
 		switch role := m.data.Text("role"); {
 		case role == session.RoleUser:
-			d.user(m, s.parts[m.id])
+			d.user(m)
 		case role != session.RoleAssistant:
 			from.problemOf("message "+m.id, "is neither the user's nor the assistant's: left out")
 		case m.data.True("summary"):
-			d.summary(m, s.parts[m.id])
+			d.summary(m)
 		default:
-			d.assistant(m, s.parts[m.id])
+			d.assistant(m)
 		}
-		if d.touched == nil {
-			continue
+		if d.touched != nil {
+			d.rowOf[m.id] = d.touched
 		}
-		d.rowOf[m.id] = d.touched
-		if _, known := d.begun[d.touched]; !known {
-			d.begun[d.touched] = i
-		}
-		if d.begun[d.touched] >= hidden {
+		if i >= hidden && len(d.messages) > n {
 			d.touched.hide(changed)
 		}
 	}
 	d.until(changed)
-	if title := s.row.Text("title"); !strings.HasPrefix(title, "New session - ") &&
+	if title := row.Text("title"); !strings.HasPrefix(title, "New session - ") &&
 		!strings.HasPrefix(title, "Child session - ") {
 		d.Title = title
 	}
@@ -161,16 +149,15 @@ func opencodeModel(o rows.Object, id string) session.Model {
 }
 
 // reverted returns the place of the first message that is hidden.
-func (s *opencodeSession) reverted(from *source) int {
-	revert := rows.Read(s.row.Text("revert"))
+func (d *opencode) reverted(revert rows.Object, messages []opencodeRecord) int {
 	id := revert.Text("messageID")
-	i := slices.IndexFunc(s.messages, func(m opencodeRecord) bool { return m.id == id })
+	i := slices.IndexFunc(messages, func(m opencodeRecord) bool { return m.id == id })
 	switch {
 	case id == "":
-		return len(s.messages)
+		return len(messages)
 	case i < 0:
-		from.problemOf("session "+s.id, "it is reverted to message %s, which is not there: nothing is hidden", id)
-		return len(s.messages)
+		d.problemOf("session "+d.s.Row.ID, "it is reverted to message %s, which is not there: nothing is hidden", id)
+		return len(messages)
 	case revert.Text("partID") != "":
 		return i + 1 // the message itself is kept in part
 	}
@@ -227,18 +214,18 @@ func (d *opencode) addPart(row *message, p *opencodeRecord, data rows.Object) *r
 	return part
 }
 
-func (d *opencode) user(m *opencodeRecord, parts []opencodeRecord) {
+func (d *opencode) user(m *opencodeRecord) {
 	d.end()
 	d.asked = nil
 	role := session.RoleSystem
-	for i := range parts {
-		if p := parts[i].data; p.Text("type") != "compaction" && (p.Text("type") != "text" || !synthetic(p)) {
+	for i := range m.parts {
+		if p := m.parts[i].data; p.Text("type") != "compaction" && (p.Text("type") != "text" || !synthetic(p)) {
 			role = session.RoleUser
 		}
 	}
 	var row *message
-	for i := range parts {
-		p := &parts[i]
+	for i := range m.parts {
+		p := &m.parts[i]
 		if p.data.Text("type") == "compaction" {
 			d.asked = p.data
 			continue
@@ -282,7 +269,7 @@ func opencodePart(p rows.Object) rows.Object {
 	}
 }
 
-func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
+func (d *opencode) assistant(m *opencodeRecord) {
 	if d.turn == nil {
 		d.turn = d.add(session.RoleAssistant, m)
 	}
@@ -294,8 +281,8 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 		row.newStep("").Usage = new(opencodeUsage(tokens))
 		counted++
 	}
-	for i := range parts {
-		p := &parts[i]
+	for i := range m.parts {
+		p := &m.parts[i]
 		switch tokens := p.data.Object("tokens"); p.data.Text("type") {
 		case "tool":
 			d.tool(row, p)
@@ -361,11 +348,11 @@ func (d *opencode) retry(row *message, p rows.Object) {
 }
 
 // summary adds the answer to a compaction, unless it failed: then the session is as it was.
-func (d *opencode) summary(m *opencodeRecord, parts []opencodeRecord) {
+func (d *opencode) summary(m *opencodeRecord) {
 	d.end()
 	asked := d.asked
 	d.asked = nil
-	parts = slices.DeleteFunc(slices.Clone(parts), func(p opencodeRecord) bool { return p.data.Text("type") != "text" })
+	parts := slices.DeleteFunc(m.parts, func(p opencodeRecord) bool { return p.data.Text("type") != "text" })
 	text := ""
 	for i := range parts {
 		text += parts[i].data.Text("text")

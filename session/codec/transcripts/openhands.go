@@ -87,7 +87,7 @@ func openHandsConversation(ctx context.Context, from *source, parent string) (*c
 		return nil, err
 	}
 	name := filepath.Base(from.path)
-	state := from.object(from.path, "base_state.json", name+"/")
+	state := from.object("base_state.json")
 	id := cmp.Or(state.Text("id"), hexUUID.ReplaceAllString(valid(name), "$1-$2-$3-$4-$5"))
 	d := openHands{b: newBuilder(from, id, "openhands"), used: make(map[string]*modelUse)}
 	d.about(state, parent)
@@ -97,7 +97,7 @@ func openHandsConversation(ctx context.Context, from *source, parent string) (*c
 			return nil, err
 		}
 		if openHandsEvent.MatchString(e.Name()) {
-			if o := from.object(from.path, filepath.Join("events", e.Name()), name+"/"); o != nil {
+			if o := from.object(filepath.Join("events", e.Name())); o != nil {
 				events = append(events, o)
 			}
 		}

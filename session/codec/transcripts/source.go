@@ -203,16 +203,16 @@ func parse(text []byte) (rows.Object, error) {
 	return rows.Parse(bytes.ToValidUTF8(text, []byte("\uFFFD")))
 }
 
-// object reads the file of a JSON object below the directory dir, and reports one that cannot be read with what is
-// before its name.
-func (s *source) object(dir, name, before string) rows.Object {
-	text, err := codec.ReadFile(filepath.Join(dir, name))
+// object reads the file of a JSON object below the directory of the source, and reports one that cannot be read.
+func (s *source) object(name string) rows.Object {
+	text, err := codec.ReadFile(filepath.Join(s.path, name))
 	var o rows.Object
 	if err == nil {
 		o, err = parse(text)
 	}
 	if err != nil {
-		s.Report(codec.Problem{File: before + filepath.ToSlash(name), Reason: "it is left out: " + err.Error()})
+		name = filepath.ToSlash(filepath.Join(filepath.Base(s.path), name))
+		s.Report(codec.Problem{File: name, Reason: "it is left out: " + err.Error()})
 	}
 	return o
 }

@@ -202,10 +202,10 @@ func compact(v json.RawMessage) json.RawMessage {
 	if !respelled(v) {
 		return v
 	}
-	names := jsontext.AllowDuplicateNames(true)
-	text, err := jsontext.AppendFormat(nil, v, names)
+	names, dst := jsontext.AllowDuplicateNames(true), make([]byte, 0, len(v)) // it is held as long as the session
+	text, err := jsontext.AppendFormat(dst, v, names)
 	if err != nil {
-		text, _ = jsontext.AppendFormat(nil, v, names, jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true))
+		text, _ = jsontext.AppendFormat(dst, v, names, jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true))
 	}
 	return text
 }
