@@ -40,16 +40,10 @@ type List struct {
 	Path string `json:"-"`
 	// From is the URL or the file that the list is from.
 	From string `json:"from"`
-	// CheckedAt is when the list was fetched, or was found not to have changed since; of a
-	// file it is when that was written.
+	// CheckedAt is when the list was fetched; of a file it is when that was written.
 	CheckedAt time.Time `json:"checked_at"`
-	// ETag and LastModified are those of the server's answer.
-	ETag         string `json:"etag,omitempty"`
-	LastModified string `json:"last_modified,omitempty"`
 	// Models is the number of models with a price.
 	Models int `json:"models"`
-	// Unchanged reports of a list that [Update] returns that the server has no newer one.
-	Unchanged bool `json:"-"`
 }
 
 const index = "lists.json"
@@ -133,10 +127,9 @@ type Kept struct {
 	dir     string
 	options UpdateOptions
 
-	mu      sync.Mutex
-	checked time.Time // when it was looked whether the lists have changed
-	index   time.Time // when they did
-	prices  *Prices   // nil if there are none
+	mu     sync.Mutex
+	index  time.Time // when the lists changed
+	prices *Prices   // nil if there are none
 }
 
 // NewKept returns the prices in a directory, and fetches them as the options say.
@@ -146,12 +139,9 @@ func NewKept(dir string, o UpdateOptions) *Kept { return &Kept{dir: dir, options
 func (k *Kept) Rate(m session.Model) *Rate {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if time.Since(k.checked) > time.Second {
-		k.checked = time.Now()
-		if info, err := os.Stat(filepath.Join(k.dir, index)); err == nil && !info.ModTime().Equal(k.index) {
-			if prices, err := Open(k.dir); err == nil {
-				k.prices, k.index = prices, info.ModTime()
-			}
+	if info, err := os.Stat(filepath.Join(k.dir, index)); err == nil && !info.ModTime().Equal(k.index) {
+		if prices, err := Open(k.dir); err == nil {
+			k.prices, k.index = prices, info.ModTime()
 		}
 	}
 	if k.prices == nil {
@@ -166,9 +156,6 @@ func (k *Kept) Update(ctx context.Context) error {
 	if len(updated) > 0 {
 		err = nil
 	}
-	k.mu.Lock()
-	k.checked = time.Time{}
-	k.mu.Unlock()
 	return err
 }
 
@@ -202,8 +189,7 @@ type UpdateOptions struct {
 	Now func() time.Time
 }
 
-// Update fetches the lists into a directory, which it makes, and returns those that it has
-// fetched or that have not changed. A list that cannot be fetched, or is not a list of
+// Update fetches the lists into a directory, which it makes, and returns those that it has fetched. A list that cannot be fetched, or is not a list of
 // prices, leaves the one that is kept; the error has the reasons.
 func Update(ctx context.Context, dir string, o UpdateOptions) (updated []List, failed error) {
 	if o.Client == nil {
@@ -216,7 +202,7 @@ func Update(ctx context.Context, dir string, o UpdateOptions) (updated []List, f
 		o.Now = time.Now
 	}
 	for _, s := range o.Sources {
-		l, body, err := fetch(ctx, dir, s, &o)
+		l, body, err := fetch(ctx, s, &o)
 		if err == nil {
 			l, err = keep(dir, l, body)
 		}
@@ -229,8 +215,8 @@ func Update(ctx context.Context, dir string, o UpdateOptions) (updated []List, f
 	return updated, failed
 }
 
-// fetch gets a list from its server; the body is nil if the one that is kept is current.
-func fetch(ctx context.Context, dir string, s Source, o *UpdateOptions) (l List, body []byte, err error) {
+// fetch gets a list from its server.
+func fetch(ctx context.Context, s Source, o *UpdateOptions) (l List, body []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
 		return l, nil, err
@@ -239,30 +225,12 @@ func fetch(ctx context.Context, dir string, s Source, o *UpdateOptions) (l List,
 	if o.UserAgent != "" {
 		r.Header.Set("User-Agent", o.UserAgent)
 	}
-	var before List
-	kept, _ := Lists(dir) // what cannot be read is fetched again
-	for _, l := range kept {
-		if _, err := os.Stat(l.Path); err == nil && l.Name == s.Name && l.From == s.URL {
-			before = l
-		}
-	}
-	if before.ETag != "" {
-		r.Header.Set("If-None-Match", before.ETag)
-	}
-	if before.LastModified != "" {
-		r.Header.Set("If-Modified-Since", before.LastModified)
-	}
 	answer, err := o.Client.Do(r)
 	if err != nil {
 		return l, nil, err
 	}
 	defer answer.Body.Close()
-	checked := o.Now().UTC().Truncate(time.Second)
-	switch {
-	case answer.StatusCode == http.StatusNotModified && before.Path != "":
-		before.CheckedAt, before.Unchanged = checked, true
-		return before, nil, nil
-	case answer.StatusCode != http.StatusOK:
+	if answer.StatusCode != http.StatusOK {
 		return l, nil, fmt.Errorf("get %s: the server answers %s", s.URL, answer.Status)
 	}
 	t, body, err := read(answer.Body)
@@ -272,10 +240,7 @@ func fetch(ctx context.Context, dir string, s Source, o *UpdateOptions) (l List,
 	if err != nil {
 		return l, nil, fmt.Errorf("what %s has is not its list of prices: %w", s.URL, err)
 	}
-	return List{
-		Name: s.Name, From: s.URL, CheckedAt: checked,
-		ETag: answer.Header.Get("ETag"), LastModified: answer.Header.Get("Last-Modified"), Models: t.Len(),
-	}, body, nil
+	return List{Name: s.Name, From: s.URL, CheckedAt: o.Now().UTC().Truncate(time.Second), Models: t.Len()}, body, nil
 }
 
 // Import keeps the list that a file has, for a machine without a network. Which list it is shows in its content.
@@ -297,12 +262,12 @@ func Import(dir, path string) (List, error) {
 	}, body)
 }
 
-// keep puts a list in its place, unless body is nil, and notes it.
+// keep puts a list in its place, and notes it.
 func keep(dir string, l List, body []byte) (List, error) {
 	err := os.MkdirAll(dir, 0o700)
 	for _, s := range Sources() {
 		if s.Name == l.Name {
-			if l.Path = filepath.Join(dir, s.file); err == nil && body != nil {
+			if l.Path = filepath.Join(dir, s.file); err == nil {
 				err = replace(l.Path, body)
 			}
 		}

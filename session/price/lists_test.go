@@ -27,16 +27,13 @@ const (
 // publisher serves lists, and counts the requests.
 type publisher struct {
 	*httptest.Server
-	bodies   map[string]string // by path
-	answered map[string]int    // whole lists, by path
-	asked    []*http.Request
+	bodies map[string]string // by path
+	asked  []*http.Request
 }
 
 func publish(t *testing.T) *publisher {
 	t.Helper()
-	p := &publisher{
-		bodies: map[string]string{"/api.json": modelsDev, "/litellm.json": liteLLM}, answered: map[string]int{},
-	}
+	p := &publisher{bodies: map[string]string{"/api.json": modelsDev, "/litellm.json": liteLLM}}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.asked = append(p.asked, r)
 		body, ok := p.bodies[r.URL.Path]
@@ -44,13 +41,6 @@ func publish(t *testing.T) *publisher {
 			http.Error(w, "no such list", http.StatusNotFound)
 			return
 		}
-		etag := fmt.Sprintf("%q", fmt.Sprint(len(body)))
-		w.Header().Set("ETag", etag)
-		if r.Header.Get("If-None-Match") == etag {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-		p.answered[r.URL.Path]++
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(p.Close)
@@ -120,26 +110,6 @@ func TestUpdateKeepsBothLists(t *testing.T) {
 	}
 }
 
-// TestUpdateOfCurrentLists: a list that did not change is not fetched again, and is of the
-// later date; one whose file is gone is.
-func TestUpdateOfCurrentLists(t *testing.T) {
-	p, dir := publish(t), t.TempDir()
-	if _, err := p.update(t, dir, monday); err != nil {
-		t.Fatal(err)
-	}
-	lists, err := p.update(t, dir, tuesday)
-	if err != nil || len(lists) != 2 || !lists[0].Unchanged || !lists[1].Unchanged || p.answered["/api.json"] != 1 {
-		t.Errorf("%+v, %v, %v", lists, err, p.answered)
-	}
-	if got := cost(t, dir, "gpt-a"); got != "2.00 of 2026-11-17" {
-		t.Error(got)
-	}
-	testscale.Must(t, os.Remove(lists[0].Path))
-	if _, err := p.update(t, dir, tuesday); err != nil || p.answered["/api.json"] != 2 {
-		t.Errorf("%v, %v", err, p.answered)
-	}
-}
-
 // TestUpdateThatFailsLeavesTheListsThatAreKept, and updates the other.
 func TestUpdateThatFailsLeavesTheListsThatAreKept(t *testing.T) {
 	for name, tt := range map[string]struct{ body, reason string }{
@@ -162,7 +132,7 @@ func TestUpdateThatFailsLeavesTheListsThatAreKept(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.reason) || !strings.Contains(err.Error(), "models.dev") {
 				t.Errorf("error %v, want %q", err, tt.reason)
 			}
-			if len(lists) != 1 || lists[0].Name != price.LiteLLM || lists[0].Unchanged {
+			if len(lists) != 1 || lists[0].Name != price.LiteLLM {
 				t.Errorf("updated %+v", lists)
 			}
 			if got := cost(t, dir, "gpt-a"); got != "2.00 of 2026-11-16" {
@@ -241,7 +211,7 @@ func TestImportOfFiles(t *testing.T) {
 	}
 	// The network has a newer one, which is fetched whole.
 	p := publish(t)
-	if lists, err := p.update(t, dir, tuesday); err != nil || lists[0].Unchanged {
+	if lists, err := p.update(t, dir, tuesday); err != nil {
 		t.Errorf("%+v, %v", lists, err)
 	}
 	if _, err := price.Import(dir, filepath.Join(files, "none.json")); err == nil {
