@@ -329,7 +329,8 @@ func (x *examination) damage() {
 	victim := len(want) / 2
 	from, to := ends[victim], ends[victim+1]
 	eachDamage(file[from:to], x.Whole, func(damaged []byte, noticed bool) {
-		x.survives(slices.Concat(file[:from], damaged, file[to:]), want, func(i int) bool { return i != victim }, noticed)
+		x.survives(slices.Concat(file[:from], damaged, file[to:]), want, func(i int) bool { return i != victim },
+			noticed)
 	})
 	cuts := 60
 	if x.Slow {

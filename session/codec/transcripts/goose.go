@@ -227,7 +227,7 @@ func gooseSession(db *database, row rows.Object) *codec.Session {
 		d.model = session.Model{ProviderID: row.Text("provider_name"), ModelID: model}
 		b.setModel(d.model)
 	}
-	b.s.SetMeta("goose", row.Texts("session_type", "schedule_id", "project_id"))
+	b.s.AddMeta(rows.NonEmpty("goose", row.Texts("session_type", "schedule_id", "project_id")))
 	b.see(milli(row.Text("created_at")))
 
 	ledger, uncounted := db.table("SELECT * FROM usage_ledger WHERE session_id = ? ORDER BY id", id)

@@ -202,12 +202,14 @@ func compact(v json.RawMessage) json.RawMessage {
 	if !respelled(v) {
 		return v
 	}
-	names, dst := jsontext.AllowDuplicateNames(true), make([]byte, 0, len(v)) // it is held as long as the session
-	text, err := jsontext.AppendFormat(dst, v, names)
-	if err != nil {
-		text, _ = jsontext.AppendFormat(dst, v, names, jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true))
+	// It has a buffer of its own, because those that jsontext keeps for the next value may be as large as a file.
+	b, names := bytes.NewBuffer(make([]byte, 0, len(v)+1)), jsontext.AllowDuplicateNames(true)
+	if jsontext.NewEncoder(b, names).WriteValue(jsontext.Value(v)) != nil {
+		b.Reset()
+		asIs := []jsontext.Options{names, jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true)}
+		_ = jsontext.NewEncoder(b, asIs...).WriteValue(jsontext.Value(v)) // v is JSON
 	}
-	return text
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // respelled reports whether valid JSON may have space, or an escape that it need not have.
