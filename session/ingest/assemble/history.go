@@ -169,17 +169,19 @@ func (a *assembly) summarize() {
 	}
 }
 
-// bound leaves out of what a request asks the prompts that earlier requests of other traces ended with: the answers
+// bound leaves out of what a request asks the prompts that earlier requests of other turns ended with: the answers
 // that were between them are not in every history, and a call that failed has none.
 //
 //	trace 1   user "One"                             asks "One"
 //	trace 2   user "One", user "Two"                 asks "Two"
 //
-// Within one trace the same prompt again is a further step of the turn, or a retry.
+// Within one trace the same prompt again is a further step of the turn, or a retry, unless each is below a turn of its
+// own.
 func (a *assembly) bound() {
 	type asked struct {
-		trace, prompt string
-		failed        bool
+		turn   [2]string // its trace, and the span of the turn within that
+		prompt string
+		failed bool
 	}
 	var before []asked
 	for _, n := range a.nodes {
@@ -190,9 +192,13 @@ func (a *assembly) bound() {
 		if start == end {
 			continue
 		}
+		turn := [2]string{n.TraceID}
+		if above := cmp.Or(n.above(fact.Turn), n); above.Kind == fact.Turn {
+			turn[1] = above.SpanID
+		}
 		latest := "" // what the request before ended with
 		for _, b := range before {
-			if b.trace != n.TraceID {
+			if b.turn != turn {
 				latest = b.prompt
 			}
 		}
@@ -203,12 +209,12 @@ func (a *assembly) bound() {
 		for i := end - 1; i > start && known == start; i-- {
 			prefix := textOf(fact.PartsOf(n.Input[start:i]))
 			if slices.ContainsFunc(before, func(b asked) bool {
-				return b.trace != n.TraceID && b.prompt == prefix && (b.failed || n.History == 0 || prefix == latest)
+				return b.turn != turn && b.prompt == prefix && (b.failed || n.History == 0 || prefix == latest)
 			}) {
 				known = i
 			}
 		}
-		before = append(before, asked{n.TraceID, textOf(fact.PartsOf(n.Input[start:end])), n.Failed})
+		before = append(before, asked{turn, textOf(fact.PartsOf(n.Input[start:end])), n.Failed})
 		if len(before) > manyRequests {
 			before = before[1:]
 		}

@@ -632,7 +632,11 @@ func (c *conversation) readMessage(name string, o object) {
 		o["tool_call_id"] = o["id"]
 	}
 	delete(o, "id") // of the call, or of nothing
-	if messages := r.message(o); len(messages) > 1 || talks(messages) {
+	messages := r.message(o)
+	if role == "user" && o.has("content") && talks(messages) && partsKnown(fact.PartsOf(messages)) == 0 {
+		messages = userMessages(string(o["content"]), "") // a prompt that is JSON
+	}
+	if len(messages) > 1 || talks(messages) {
 		c.input = append(c.input, messages...)
 	}
 }
