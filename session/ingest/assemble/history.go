@@ -196,10 +196,12 @@ func (a *assembly) bound() {
 		if above := cmp.Or(n.above(fact.Turn), n); above.Kind == fact.Turn {
 			turn[1] = above.SpanID
 		}
+		apart := func(b asked) bool { return b.turn != turn || turn[1] == "" }
 		latest := "" // what the request before ended with
-		for _, b := range before {
-			if b.turn != turn {
+		for _, b := range slices.Backward(before) {
+			if apart(b) {
 				latest = b.prompt
+				break
 			}
 		}
 		// The longest prefix of what is asked that was asked before. Where the history has answers (History > 0), what it
@@ -209,7 +211,7 @@ func (a *assembly) bound() {
 		for i := end - 1; i > start && known == start; i-- {
 			prefix := textOf(fact.PartsOf(n.Input[start:i]))
 			if slices.ContainsFunc(before, func(b asked) bool {
-				return b.turn != turn && b.prompt == prefix && (b.failed || n.History == 0 || prefix == latest)
+				return apart(b) && b.prompt == prefix && (b.failed || n.History == 0 || prefix == latest)
 			}) {
 				known = i
 			}
