@@ -17,12 +17,9 @@ import (
 
 // acpEncode writes the session as a trace of its own, a message per line as over stdio, from initialize on.
 func acpEncode(s *codec.Session) []byte {
-	e := &acpEncoder{
-		s: s, t: s.Sorted(), ids: make(map[string]string), questioned: make(map[string]bool), sent: make(map[string]int),
-	}
+	e := &acpEncoder{s: s, t: s.Sorted(), calls: make(map[string]int), sent: make(map[string]int)}
 	own := rows.Read(s.Session.MetadataJSON).Object("acp").Without("continued")
 	e.foreign = len(own) != 1 || !own.Has("protocolVersion")
-	e.survey()
 	e.session()
 	for i := range e.t.Messages {
 		e.message(&e.t.Messages[i])
@@ -36,37 +33,11 @@ type acpEncoder struct {
 	foreign bool // the session never was a trace
 	out     []byte
 
-	ids        map[string]string // of the calls whose own id another one has, by part
-	questioned map[string]bool   // calls that a part asks about, by the calls' ids
-
+	calls  map[string]int  // calls by their ids
 	sent   map[string]int  // numbers of requests, by who sent them
 	prompt json.RawMessage // the id of the prompt that has no response yet
 	text   string          // the kind of the text chunk that was written last
 }
-
-// survey looks at all parts before the first message is written. It gives calls that have the id of another one ids of
-// their own: an editor merges all updates of one id into one call.
-func (e *acpEncoder) survey() {
-	seen := make(map[string]int)
-	for i := range e.t.Messages {
-		for j := range e.t.Messages[i].Parts {
-			p := &e.t.Messages[i].Parts[j]
-
-			if p.Type == acpTypePermission && !e.foreign {
-				e.questioned[acpAskedAbout(rows.Read(p.DataJSON).Object("data"))] = true
-			}
-			if p.ToolCallID == nil {
-				continue
-			}
-			if seen[*p.ToolCallID]++; seen[*p.ToolCallID] > 1 {
-				e.ids[p.ID] = fmt.Sprintf("%s#%d", *p.ToolCallID, seen[*p.ToolCallID])
-			}
-		}
-	}
-}
-
-// callID returns the id that a call has in the trace.
-func (e *acpEncoder) callID(p *session.Part) string { return cmp.Or(e.ids[p.ID], *p.ToolCallID) }
 
 // send writes a message of the fields, which are keys and values in turn. A nil value is left out.
 func (e *acpEncoder) send(fields ...any) {
@@ -371,7 +342,11 @@ func (e *acpEncoder) tool(p *session.Part, data rows.Object, asked bool) (end ro
 		begin = call.Without("content", "rawOutput")
 		begin.Set("status", "pending")
 	}
-	id := rows.Of("toolCallId", e.callID(p))
+	callID := *p.ToolCallID
+	if e.calls[callID]++; e.calls[callID] > 1 { // an editor merges all updates of one id into one call
+		callID = fmt.Sprintf("%s#%d", callID, e.calls[callID])
+	}
+	id := rows.Of("toolCallId", callID)
 	kind := "tool_call"
 	switch {
 	case !e.foreign && !call.Has("title"): // the trace had only updates of it
@@ -380,8 +355,10 @@ func (e *acpEncoder) tool(p *session.Part, data rows.Object, asked bool) (end ro
 		id.Set("title", acpToolName(call))
 	}
 	e.update(kind, append(id, begin...))
-	e.approval(p, data)
-	end = rows.Of("toolCallId", e.callID(p))
+	if !asked {
+		e.approval(p, data, callID)
+	}
+	end = rows.Of("toolCallId", callID)
 	switch {
 	case asked:
 		return append(end, call...)
@@ -393,10 +370,7 @@ func (e *acpEncoder) tool(p *session.Part, data rows.Object, asked bool) (end ro
 
 // approval writes the questions about a call that no part reports: those that its decisions were, and else the one that
 // its approval was. What a rule allowed or denied asked nobody, and is no message of the protocol.
-func (e *acpEncoder) approval(p *session.Part, data rows.Object) {
-	if e.questioned[e.callID(p)] {
-		return
-	}
+func (e *acpEncoder) approval(p *session.Part, data rows.Object, callID string) {
 	var asked []store.Decision // of a human
 	for _, d := range e.s.Decisions {
 		about := d.PartID == p.ID
@@ -419,10 +393,10 @@ func (e *acpEncoder) approval(p *session.Part, data rows.Object) {
 		case d.Outcome == "denied":
 			option = "reject"
 		}
-		e.ask(p, option)
+		e.ask(callID, option)
 	}
 	if approval := data.Object("approval"); approval != nil && len(asked) == 0 {
-		e.ask(p, map[string]string{"true": "allow", "false": "reject"}[string(approval.Get("approved"))])
+		e.ask(callID, map[string]string{"true": "allow", "false": "reject"}[string(approval.Get("approved"))])
 	}
 }
 
@@ -432,8 +406,8 @@ const acpOptions = `[{"optionId":"allow","name":"Allow","kind":"allow_once"},` +
 	`{"optionId":"reject","name":"Reject","kind":"reject_once"}]`
 
 // ask writes a question about the call and the option that was chosen, if any. It may be that none was: cancelled.
-func (e *acpEncoder) ask(p *session.Part, option string) {
-	inner := rows.Of("toolCall", rows.Of("toolCallId", e.callID(p)), "options", json.RawMessage(acpOptions))
+func (e *acpEncoder) ask(callID, option string) {
+	inner := rows.Of("toolCall", rows.Of("toolCallId", callID), "options", json.RawMessage(acpOptions))
 	if option == "cancelled" {
 		inner.Set("outcome", rows.Of("outcome", option))
 	} else if option != "" {

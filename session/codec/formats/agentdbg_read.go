@@ -227,15 +227,15 @@ func (d *agentdbgReader) time(o rows.Object, key, what string) int64 {
 // agentdbgTook returns how long the event's call took in milliseconds: its duration_ms or, as AgentDbg's integrations
 // write it, that of its meta.<framework>.
 func agentdbgTook(o rows.Object) *int64 {
-	stated := []json.RawMessage{o.Get("duration_ms")}
+	stated := o.Get("duration_ms")
 	for _, f := range o.Object("meta") {
-		stated = append(stated, rows.Read(string(f.Value)).Get("duration_ms"))
-	}
-	for _, v := range stated {
-		const maximum = 1e12 // thirty years: anything above is not a duration
-		if ms, err := strconv.ParseFloat(string(v), 64); err == nil && ms >= 0 && ms < maximum {
-			return new(int64(ms))
+		if own := rows.Read(string(f.Value)); own.Has("duration_ms") {
+			stated = own.Get("duration_ms")
 		}
+	}
+	const maximum = 1e12 // thirty years: anything above is not a duration
+	if ms, err := strconv.ParseFloat(string(stated), 64); err == nil && ms >= 0 && ms < maximum {
+		return new(int64(ms))
 	}
 	return nil
 }
@@ -593,40 +593,37 @@ func agentdbgStatePart(payload rows.Object) rows.Object {
 
 // finish sets the ends of the turns and of the run, which has a status.
 func (b *agentdbgBuilder) finish(status string, endedAt int64) {
-	end, unfinished := semconv.EndFinish, false // of the last turn
+	outcome, unfinished := semconv.EndFinish, false // of the run, and the last turn
 	switch status {
 	case agentdbgStatusError:
-		end = semconv.EndError
+		outcome = semconv.EndError
 	case agentdbgStatusRunning:
-		end = ""
+		outcome = ""
 	}
 	for i, t := range b.turns {
-		failed := t.Error
+		failure, last := t.Error, i == len(b.turns)-1
+		unfinished = t.failed == agentdbgUnfinished
 		t.Error = ""
-		last := i == len(b.turns)-1
 		switch {
-		case t.failed == agentdbgUnfinished, last && status == agentdbgStatusRunning:
+		case unfinished, last && status == agentdbgStatusRunning:
 			t.SetTrace("incomplete", true)
-		case last && status != agentdbgStatusError:
+		case last && status != agentdbgStatusError, !last && t.failed == "" && t.prompted:
 			t.End = semconv.EndFinish
 		case t.failed == agentdbgInterrupted:
-			t.End, t.Error = semconv.EndAbort, failed
+			t.End, t.Error = semconv.EndAbort, failure
 		case last || t.failed != "":
-			t.End, t.Error = semconv.EndError, failed
-		case t.prompted:
-			t.End = semconv.EndFinish
+			t.End, t.Error = semconv.EndError, failure
 		}
-		unfinished = t.failed == agentdbgUnfinished
-		if last && (unfinished || end == semconv.EndError) {
-			end = t.End
+		if last && (unfinished || status == agentdbgStatusError) {
+			outcome = t.End
 		}
 		b.finishTurn(t)
 	}
 	if !unfinished && endedAt != 0 {
 		b.s.See(endedAt)
 	}
-	if end != "" {
-		b.s.SetMeta("agenttrace", rows.Of("outcome", end))
+	if outcome != "" {
+		b.s.SetMeta("agenttrace", rows.Of("outcome", outcome))
 	}
 }
 

@@ -339,22 +339,19 @@ func jutulPartEvent(t *session.Transcript, i int, p *session.Part, data rows.Obj
 	return p.Type, data.Without("type") // such as a call without a name: no reader takes it for a call
 }
 
-// jutulCompactionPayload counts the messages that a compaction summed up and those
-// that it left, in the words of all versions of jutul-agent.
+// jutulCompactionPayload counts the messages that a compaction summed up, in the words of all versions of jutul-agent.
 func jutulCompactionPayload(t *session.Transcript, i int, p *session.Part) rows.Object {
 	c, _ := session.ParseCompaction(p.DataJSON) // unreadable: nothing is known of it
-	before, kept, inTail := 0, 0, false
+	before, kept := 0, 0
 	for k := range i {
 		m := &t.Messages[k].Message
 		if m.HiddenAt != nil {
 			continue
 		}
-		before++
-		if inTail = inTail || c.TailStartID != nil && m.ID == *c.TailStartID; inTail {
+		if before++; kept > 0 || c.TailStartID != nil && m.ID == *c.TailStartID {
 			kept++
 		}
 	}
-	o := rows.Of("summarized", before-kept, "kept", kept, "offloaded", false, "manual", !c.Auto,
-		"messages_before", before, "messages_after", kept+1)
-	return append(o, rows.NonEmpty("summary", c.Summary)...)
+	return append(rows.Of("summarized", before-kept, "kept", kept, "offloaded", false, "manual", !c.Auto,
+		"messages_before", before, "messages_after", kept+1), rows.NonEmpty("summary", c.Summary)...)
 }

@@ -151,9 +151,6 @@ func skilletReadStore(path string) (all []skilletConversation, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read session_items of %s: %w", path, err)
 	}
-	slices.SortStableFunc(all, func(a, b skilletConversation) int {
-		return cmp.Or(cmp.Compare(a.key.UserID, b.key.UserID), cmp.Compare(a.key.SessionName, b.key.SessionName))
-	})
 	return all, nil
 }
 
