@@ -40,39 +40,30 @@ func main() {
 	}
 }
 
-// The lines that are printed, as package agents reads them.
+// A turn is printed as a line, as package agents reads it.
 type (
 	turn struct {
-		Run      string   `json:"run"`
-		Session  string   `json:"session"`
-		Traces   []string `json:"traces"`
-		User     string   `json:"user"`
-		System   string   `json:"system"`
-		Tools    []string `json:"tools"`
-		Steps    []step   `json:"steps"`
-		Calls    int      `json:"calls"`
-		Failures int      `json:"failures"`
-		Usage    *usage   `json:"usage"`
-		Finish   string   `json:"finish"`
-		Error    string   `json:"error"`
+		Run, Session    string
+		Traces          []string
+		User, System    string
+		Tools           []string
+		Steps           []step
+		Calls, Failures int
+		Usage           *usage
+		Finish, Error   string
 	}
 	step struct {
-		Reasoning string `json:"reasoning"`
-		Text      string `json:"text"`
-		Calls     []call `json:"calls"`
+		Reasoning, Text string
+		Calls           []call
 	}
 	call struct {
-		ID     string `json:"id"`
-		Name   string `json:"name"`
-		Input  any    `json:"input"`
-		Output any    `json:"output"`
-		Error  string `json:"error"`
+		ID, Name      string
+		Input, Output any
+		Error         string
 	}
 	usage struct {
-		Input     int `json:"input"`
-		Output    int `json:"output"`
-		Reasoning int `json:"reasoning"`
-		CacheRead int `json:"cache_read"`
+		Input, Output, Reasoning int
+		CacheRead                int `json:"cache_read"`
 	}
 )
 
@@ -130,8 +121,8 @@ func run(ctx context.Context, to string) (err error) {
 }
 
 // define defines a tool of the program, which notes what it came to: of a call that fails Genkit gives nothing back.
-func define[In, Out any](p *program, name, description string, do func(In) (Out, error)) ai.ToolRef {
-	return genkit.DefineTool(p.g, name, description, func(_ *ai.ToolContext, in In) (Out, error) {
+func (p *program) define(name, description string, do func(in map[string]string) (any, error)) ai.ToolRef {
+	return genkit.DefineTool(p.g, name, description, func(_ *ai.ToolContext, in map[string]string) (any, error) {
 		out, err := do(in)
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -148,50 +139,30 @@ func define[In, Out any](p *program, name, description string, do func(In) (Out,
 	})
 }
 
-type city struct {
-	City string `json:"city"`
-}
-
-type zone struct {
-	Zone string `json:"zone"`
-}
-
-type line struct {
-	Line string `json:"line"`
-}
-
-type forecast struct {
-	City    string    `json:"city"`
-	Degrees []float64 `json:"degrees"`
-	Sky     string    `json:"sky"`
-}
-
 func (p *program) runs(ctx context.Context) error {
 	model := genkit.DefineModel(p.g, "scripted/mock-1",
 		&ai.ModelOptions{Supports: &ai.ModelSupports{Multiturn: true, Tools: true, SystemRole: true}}, p.answer)
 	tools := []ai.ToolRef{
-		define(p, "weather", "the weather of a city", func(in city) (forecast, error) {
-			return forecast{in.City, []float64{12, 17.5}, "clear"}, nil
+		p.define("weather", "the weather of a city", func(in map[string]string) (any, error) {
+			return map[string]any{"city": in["city"], "degrees": []float64{12, 17.5}, "sky": "clear"}, nil
 		}),
-		define(p, "clock", "the time of a zone", func(in zone) (string, error) {
-			return "", fmt.Errorf("no zone %s", in.Zone)
+		p.define("clock", "the time of a zone", func(in map[string]string) (any, error) {
+			return nil, fmt.Errorf("no zone %s", in["zone"])
 		}),
-		define(p, "note", "writes a line down", func(in line) (string, error) { return "noted: " + in.Line, nil }),
+		p.define("note", "writes a line down", func(in map[string]string) (any, error) { return "noted: " + in["line"], nil }),
 	}
-	var asked request // by the flow's caller, who waits for it
-	var last *ai.ModelResponse
-	generate := func(ctx context.Context, prompt string, chunk ai.ModelStreamCallback) (string, error) {
+	generate := func(ctx context.Context, r request, chunk ai.ModelStreamCallback) (string, error) {
 		p.saw.Traces = []string{trace.SpanContextFromContext(ctx).TraceID().String()}
 		var messages []*ai.Message
-		for i, text := range append(asked.History, prompt) {
+		for i, text := range append(r.History, r.User) {
 			said := []func(string) *ai.Message{ai.NewUserTextMessage, ai.NewModelTextMessage}
 			messages = append(messages, said[i%2](text))
 		}
 		options := []ai.GenerateOption{
 			ai.WithModel(model), ai.WithTools(tools...), ai.WithMessages(messages...), ai.WithMiddleware(p.watch),
 		}
-		if asked.System != "" {
-			options = append(options, ai.WithSystem(asked.System))
+		if r.System != "" {
+			options = append(options, ai.WithSystem(r.System))
 		}
 		if chunk != nil {
 			options = append(options, ai.WithStreaming(chunk))
@@ -200,28 +171,22 @@ func (p *program) runs(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
-		last = response
+		p.saw.Finish = string(response.FinishReason)
 		return response.Text(), nil
 	}
-	assistant := genkit.DefineFlow(p.g, "assistant", func(ctx context.Context, prompt string) (string, error) {
-		return generate(ctx, prompt, nil)
+	var asked request // by the flow's caller, who waits for it
+	assistant := genkit.DefineFlow(p.g, "assistant", func(ctx context.Context, _ string) (string, error) {
+		return generate(ctx, asked, nil)
 	})
 	streaming := genkit.DefineStreamingFlow(p.g, "streaming-assistant",
-		func(ctx context.Context, prompt string, send core.StreamCallback[string]) (string, error) {
-			return generate(ctx, prompt, func(ctx context.Context, c *ai.ModelResponseChunk) error {
-				for _, part := range c.Content {
-					if part.IsText() {
-						if err := send(ctx, part.Text); err != nil {
-							return err
-						}
-					}
-				}
-				return nil
+		func(ctx context.Context, _ string, send core.StreamCallback[string]) (string, error) {
+			return generate(ctx, asked, func(ctx context.Context, c *ai.ModelResponseChunk) error {
+				return send(ctx, c.Text())
 			})
 		})
 
 	do := func(ctx context.Context, r request) error {
-		asked, last = r, nil
+		asked = r
 		p.script, p.saw = r.Script, turn{Run: r.Run, Session: r.Session, User: r.User, System: r.System,
 			Tools: []string{"weather", "clock", "note"}, Steps: []step{}}
 		if r.Session != "" { // Genkit for Go has no sessions: the application's own span names it
@@ -229,23 +194,26 @@ func (p *program) runs(ctx context.Context) error {
 			ctx, span = p.tracer.Start(ctx, "POST /chat", trace.WithAttributes(attribute.String("session.id", r.Session)))
 			defer span.End()
 		}
-		if !r.Stream {
-			_, err := assistant.Run(ctx, r.User)
-			return p.print(last, err)
-		}
 		var failed error
-		var streamed string
-		streaming.Stream(ctx, r.User)(func(v *core.StreamingFlowValue[string, string], err error) bool {
-			failed = errors.Join(failed, err)
-			if v != nil && !v.Done {
-				streamed += v.Stream
-			}
-			return true
-		})
-		if last != nil && !strings.HasSuffix(streamed, last.Text()) {
-			return fmt.Errorf("streamed %q, but the answer is %q", streamed, last.Text())
+		var streamed, whole string
+		if !r.Stream {
+			_, failed = assistant.Run(ctx, r.User)
+		} else {
+			streaming.Stream(ctx, r.User)(func(v *core.StreamingFlowValue[string, string], err error) bool {
+				if failed = errors.Join(failed, err); v != nil && v.Done {
+					whole = v.Output
+				} else if v != nil {
+					streamed += v.Stream
+				}
+				return true
+			})
 		}
-		return p.print(last, failed)
+		if failed != nil {
+			p.saw.Error = failed.Error()
+		} else if !strings.HasSuffix(streamed, whole) {
+			return fmt.Errorf("streamed %q, but the answer is %q", streamed, whole)
+		}
+		return json.NewEncoder(os.Stdout).Encode(p.saw)
 	}
 
 	var requests []request
@@ -332,16 +300,4 @@ func (p *program) watch(next ai.ModelFunc) ai.ModelFunc {
 		sum.Reasoning += u.ThoughtsTokens
 		return response, nil
 	}
-}
-
-// print prints what was seen of a request that ended with last, or failed.
-func (p *program) print(last *ai.ModelResponse, failed error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if failed != nil {
-		p.saw.Error = failed.Error()
-	} else {
-		p.saw.Finish = string(last.FinishReason)
-	}
-	return json.NewEncoder(os.Stdout).Encode(p.saw)
 }
