@@ -15,9 +15,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	sdklog "go.opentelemetry.io/otel/sdk/log"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
@@ -110,13 +107,8 @@ func runDemo(ctx context.Context, o collector.Options, progress io.Writer) (resu
 	if err != nil {
 		return result, errors.Join(fmt.Errorf("connect to the collector: %w", err), exporter.Shutdown(late))
 	}
-	service := resource.NewSchemaless(attribute.String("service.name", "codeagent"))
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(demoInterval)),
-		sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(service))
-	defer func() { err = errors.Join(err, tp.Shutdown(late)) }()
-	lp := sdklog.NewLoggerProvider(sdklog.WithResource(service),
-		sdklog.WithProcessor(sdklog.NewBatchProcessor(events, sdklog.WithExportInterval(demoInterval))))
-	defer func() { err = errors.Join(err, lp.Shutdown(late)) }()
+	tp, lp := providers(exporter, events, demoInterval, attribute.String("service.name", "codeagent"))
+	defer func() { err = errors.Join(err, tp.Shutdown(late), lp.Shutdown(late)) }()
 	return codeagent.Run(ctx, codeagent.Config{
 		TracerProvider: tp, LoggerProvider: lp, Progress: progress,
 		BaseURL: os.Getenv("OPENAI_BASE_URL"), APIKey: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("OPENAI_MODEL"),

@@ -148,13 +148,9 @@ type callObserver struct {
 
 // observeCalls records in a store.
 func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute.KeyValue) *callObserver {
-	program := resource.NewSchemaless(append(about, attribute.String("service.name", o.Agent))...)
-	c := &callObserver{Calls: new(recorder.Calls), reading: make(chan error, 1),
-		traces: sdktrace.NewTracerProvider(sdktrace.WithResource(program), sdktrace.WithSampler(sdktrace.AlwaysSample()),
-			sdktrace.WithBatcher(to.SpanExporter(), sdktrace.WithBatchTimeout(sent))),
-		logs: sdklog.NewLoggerProvider(sdklog.WithResource(program),
-			sdklog.WithProcessor(sdklog.NewBatchProcessor(to.LogExporter(), sdklog.WithExportInterval(sent)))),
-	}
+	c := &callObserver{Calls: new(recorder.Calls), reading: make(chan error, 1)}
+	c.traces, c.logs = providers(to.SpanExporter(), to.LogExporter(), sent,
+		append(about, attribute.String("service.name", o.Agent))...)
 	c.reading <- nil
 	o.Now = c.Now
 	c.model = modelhttp.New(
@@ -167,6 +163,16 @@ func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute
 		})
 	}
 	return c
+}
+
+// providers returns those of a program, which send what they get at an interval.
+func providers(spans sdktrace.SpanExporter, logs sdklog.Exporter, interval time.Duration,
+	about ...attribute.KeyValue) (*sdktrace.TracerProvider, *sdklog.LoggerProvider) {
+	program := resource.NewSchemaless(about...)
+	return sdktrace.NewTracerProvider(sdktrace.WithResource(program), sdktrace.WithSampler(sdktrace.AlwaysSample()),
+			sdktrace.WithBatcher(spans, sdktrace.WithBatchTimeout(interval))),
+		sdklog.NewLoggerProvider(sdklog.WithResource(program),
+			sdklog.WithProcessor(sdklog.NewBatchProcessor(logs, sdklog.WithExportInterval(interval))))
 }
 
 // flush stores what is recorded, some times a second at most. It is called when a request is on its way to a model,

@@ -248,57 +248,55 @@ func (c *cleaner) fit(s ptrace.Span, maxBytes int) {
 	if size <= maxBytes {
 		return
 	}
-	var texts []text
-	texts = appendTexts(texts, s.Attributes())
+	var texts []pcommon.Value
+	var lengths []int
+	collect := func(m pcommon.Map) {
+		for _, v := range m.All() {
+			eachText(v, func(v pcommon.Value) {
+				texts, lengths = append(texts, v), append(lengths, len(textOf(v)))
+			})
+		}
+	}
+	collect(s.Attributes())
 	for _, e := range s.Events().All() {
-		texts = appendTexts(texts, e.Attributes())
+		collect(e.Attributes())
 	}
 	for _, l := range s.Links().All() {
-		texts = appendTexts(texts, l.Attributes())
-	}
-	lengths := make([]int, len(texts))
-	for i := range texts {
-		lengths[i] = len(texts[i].of)
+		collect(l.Attributes())
 	}
 	limit := redact.Fit(lengths, size-maxBytes)
 	cutter, err := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: limit})
 	if err != nil {
 		return // not with a limit of redact.Fit
 	}
-	for i := range texts {
-		if len(texts[i].of) > limit {
-			b, _ := cutter.TruncateJSON([]byte(texts[i].of))
-			texts[i].set(string(b))
+	for i, v := range texts {
+		if lengths[i] > limit {
+			b, _ := cutter.TruncateJSON([]byte(textOf(v)))
+			v.SetStr(string(b))
 			c.truncated++
 		}
 	}
 }
 
-// text is a text in an attribute.
-type text struct {
-	of  string
-	set func(string)
-}
-
-func appendTexts(dst []text, m pcommon.Map) []text {
-	for _, v := range m.All() {
-		dst = appendText(dst, v)
-	}
-	return dst
-}
-
-func appendText(dst []text, v pcommon.Value) []text {
+// eachText calls fn with the texts of a value, and with its bytes, which may be one.
+func eachText(v pcommon.Value, fn func(pcommon.Value)) {
 	switch v.Type() {
-	case pcommon.ValueTypeStr:
-		dst = append(dst, text{v.Str(), v.SetStr})
-	case pcommon.ValueTypeBytes:
-		dst = append(dst, text{string(v.Bytes().AsRaw()), func(s string) { v.Bytes().FromRaw([]byte(s)) }})
+	case pcommon.ValueTypeStr, pcommon.ValueTypeBytes:
+		fn(v)
 	case pcommon.ValueTypeMap:
-		dst = appendTexts(dst, v.Map())
+		for _, e := range v.Map().All() {
+			eachText(e, fn)
+		}
 	case pcommon.ValueTypeSlice:
 		for _, e := range v.Slice().All() {
-			dst = appendText(dst, e)
+			eachText(e, fn)
 		}
 	}
-	return dst
+}
+
+func textOf(v pcommon.Value) string {
+	if v.Type() == pcommon.ValueTypeBytes {
+		return string(v.Bytes().AsRaw())
+	}
+	return v.Str()
 }
