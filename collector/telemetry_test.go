@@ -26,8 +26,7 @@ receivers: {otlp: {protocols: {grpc: {endpoint: "localhost:0"}}}}
 exporters: {session: {path: %q}}
 service:
   telemetry:
-    resource: {team: agents, service.instance.id: null}
-    logs: {level: info, encoding: json, output_paths: [%q], initial_fields: {stage: test}, sampling: {enabled: false}}
+    logs: {level: info, encoding: json, output_paths: [%q]}
     metrics: {level: normal, readers: [{pull: {exporter: {prometheus: {host: %q, port: %s}}}}]}
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
 `, filepath.Join(dir, "s.db"), filepath.Join(dir, "log"), host, port)
@@ -41,17 +40,14 @@ service:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"otelcol_process_uptime", `team="agents"`, `service_version="`} {
+	for _, want := range []string{"otelcol_process_uptime", `service_version="`} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("the metrics have no %s:\n%s", want, body)
 		}
 	}
-	if strings.Contains(string(body), "service_instance_id") {
-		t.Error("the metrics have the instance's id, which the configuration leaves out")
-	}
 	stop(t, r)
 	log := testscale.ReadFile(t, filepath.Join(dir, "log"))
-	for _, want := range []string{`"resource":{`, `"team":"agents"`, `"stage":"test"`, `"otelcol.component.id":"otlp"`} {
+	for _, want := range []string{`"resource":{`, `"otelcol.component.id":"otlp"`} {
 		if !strings.Contains(string(log), want) {
 			t.Errorf("the log has no %s:\n%s", want, log)
 		}

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -165,11 +164,6 @@ func (c *Config) Validate() error {
 		"timeout is %v: use a positive duration, or 0s for no limit", c.TimeoutConfig.Timeout)
 	p.when(c.Spans.Settle <= 0, "spans::settle is %v: use a positive duration such as 10s", c.Spans.Settle)
 	p.when(c.Spans.MaxSize <= 0, "spans::max_size is %d: use a positive number of bytes such as 2097152", c.Spans.MaxSize)
-	for i, key := range c.SessionKeys {
-		p.when(strings.TrimSpace(key) == "", "session_keys[%d] is %q: name an attribute or remove the entry", i, key)
-		p.when(slices.Contains(c.SessionKeys[:i], key),
-			"session_keys[%d] is %q, which is in the list already: remove one", i, key)
-	}
 	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil {
 		p.when(!c.RetryConfig.Enabled, "retry_on_failure::enabled is false with sending_queue::storage %q: the queue "+
 			"forgets on shutdown what was not retried; enable retries or remove the storage", q.StorageID)
@@ -302,16 +296,6 @@ type TranscriptsConfig struct {
 	Discover bool `mapstructure:"discover"`
 	// Directories are followed, too, with all that is below them.
 	Directories []string `mapstructure:"directories"`
-}
-
-// Validate implements [confmap.Validator].
-func (c *TranscriptsConfig) Validate() error {
-	for _, dir := range c.Directories {
-		if strings.TrimSpace(dir) == "" || strings.ContainsRune(dir, 0) {
-			return errors.New("directories has an entry that names none: name a directory, or remove the entry")
-		}
-	}
-	return nil
 }
 
 func (c *TranscriptsConfig) enabled() bool { return c.Discover || len(c.Directories) > 0 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -19,10 +20,8 @@ const landlockNetwork = 4
 // canEnclose returns an error if the kernel cannot close the network for a process.
 func canEnclose() error {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
-		return fmt.Errorf("it has no Landlock: %w", errno)
-	} else if version < landlockNetwork {
-		return fmt.Errorf("its Landlock has version %d, and %d is needed, of Linux 6.7", version, landlockNetwork)
+	if errno != 0 || version < landlockNetwork {
+		return errors.New("it needs the Landlock of Linux 6.7")
 	}
 	return nil
 }

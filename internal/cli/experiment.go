@@ -363,9 +363,6 @@ func newBlame() *cobra.Command {
 	}
 	return described("blame", &g, noArguments, func(cmd *cobra.Command, _ []string) error {
 		g.cmd = cmd
-		if (len(g.Good) == 0) != (len(g.Bad) == 0) {
-			return usagef("--good and --bad belong together; give both, or leave it to the status of sessions")
-		}
 		if err := g.readGate(); err != nil {
 			return err
 		}

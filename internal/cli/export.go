@@ -98,7 +98,7 @@ type exporter struct {
 // check finds what on the command line contradicts itself, for one session or several, and makes the redactor if
 // secrets are to be taken out.
 func (e *exporter) check(several bool) (err error) {
-	f, output := e.format, e.cmd.Flags().Changed("output")
+	f := e.format
 	if (e.Full || e.Bundle != "") && !f.Text {
 		flag := "full"
 		if !e.Full {
@@ -112,8 +112,6 @@ func (e *exporter) check(several bool) (err error) {
 	}
 	e.Redact = e.Redact && !e.Explain
 	switch {
-	case e.Explain && (e.Bundle != "" || output):
-		return usagef("--explain writes nothing; leave out --output and --bundle")
 	case e.Bundle != "" && e.Redact:
 		return usagef("--bundle has the outputs of tools as they are; leave out --redact, or add --redact=false")
 	case e.Explain || e.Bundle != "":

@@ -195,15 +195,10 @@ func noSession(files []string) error {
 // none is the error for an experiment without sessions, or without any that the filters select.
 func (g *gating) none(r document.Reader, name string) error {
 	all, err := gate.Experiments(g.cmd.Context(), r)
-	switch {
-	case err != nil:
-		return err
-	case len(all) == 0:
-		return usagef("there is no experiment %q, and no other; agenttrace run --experiment makes one", name)
-	case slices.Contains(all, name):
+	if err == nil && slices.Contains(all, name) {
 		return errors.Join(g.reportNone(g.cmd, r, g.query()), errFinding)
 	}
-	return usagef("there is no experiment %q; there are %s", name, strings.Join(all, ", "))
+	return cmp.Or(err, usagef("there is no experiment %q; agenttrace experiment lists those that there are", name))
 }
 
 // madeStore is a store that is removed when it is closed.

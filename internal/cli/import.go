@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/codec/formats"
@@ -266,10 +267,7 @@ func (p *progress) line(at importer.Progress) string {
 		text += "  " + counted(at.Sessions, "session")
 	}
 	text += "  " + document.Flat(at.Name)
-	if runes := []rune(text); len(runes) >= p.width {
-		text = string(runes[:max(p.width-1, 0)])
-	}
-	return text
+	return ansi.Truncate(text, max(p.width-1, 0), "")
 }
 
 func (p *progress) clear() {

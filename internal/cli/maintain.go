@@ -145,18 +145,7 @@ func makeSearchIndex(cmd *cobra.Command, location string) error {
 	if !ok {
 		return nil
 	}
-	var shown time.Time
-	err = indexer.UpdateSearchIndex(cmd.Context(), func(done, total int) bool {
-		if isTerminal(cmd.ErrOrStderr()) && time.Since(shown) > 100*time.Millisecond {
-			shown = time.Now()
-			_ = note(cmd, "\r%d of %d parts are in the search index", done, total)
-		}
-		return true
-	})
-	if !shown.IsZero() {
-		_ = note(cmd, "\r\x1b[K")
-	}
-	return err
+	return indexer.UpdateSearchIndex(cmd.Context(), func(int, int) bool { return true })
 }
 
 func newCheck() *cobra.Command {

@@ -106,21 +106,21 @@ func described(name string, into any, args cobra.PositionalArgs,
 	return cmd
 }
 
-// checkFlags refuses flags that exclude each other, those without the one that they are for, and numbers that are too
+// checkFlags refuses flags that exclude each other, those without the one that they need, and numbers that are too
 // small.
 func checkFlags(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		for mark, others := range f.Annotations {
-			switch given := cmd.Flags().Changed(others[0]); {
-			case mark == ">":
-				least, _ := strconv.Atoi(others[0])
+		for _, mark := range f.Annotations["marks"] {
+			switch other := mark[1:]; {
+			case mark[0] == '>':
+				least, _ := strconv.Atoi(other)
 				if n, invalid := strconv.Atoi(f.Value.String()); invalid == nil && n <= least {
 					err = usagef("--%s is %d; use a number above %d", f.Name, n, least)
 				}
-			case given && mark == "!":
-				err = usagef("--%s and --%s exclude each other; use one of them", others[0], f.Name)
-			case !given && mark == "@":
-				err = usagef("--%s is for --%s; add that, or leave --%[1]s out", f.Name, others[0])
+			case mark[0] == '!' && cmd.Flags().Changed(other):
+				err = usagef("--%s and --%s exclude each other; use one of them", other, f.Name)
+			case mark[0] == '@' && !cmd.Flags().Changed(other):
+				err = usagef("--%s needs --%s; add that, or leave --%[1]s out", f.Name, other)
 			}
 		}
 	})
@@ -134,7 +134,7 @@ type shared struct {
 }
 
 // addFlags adds the flags of a section of the manual, except for those that are there. A line of them names another
-// section, or a flag, its short form and its default, flags that it excludes (!) and is for (@), and what it is greater
+// section, or a flag, its short form and its default, flags that it excludes (!) and needs (@), and what it is greater
 // than (>).
 func addFlags(f *pflag.FlagSet, section string, into any) {
 	for _, line := range manual()[section].flags {
@@ -175,9 +175,7 @@ func addFlags(f *pflag.FlagSet, section string, into any) {
 		default:
 			panic("the manual has a flag --" + name + " that sets nothing")
 		}
-		for _, mark := range marks {
-			_ = f.SetAnnotation(name, mark[:1], []string{mark[1:]})
-		}
+		_ = f.SetAnnotation(name, "marks", marks) // there is one of that name
 	}
 }
 

@@ -48,8 +48,6 @@ func newProxy() *cobra.Command {
 // check reads the flags.
 func (p *proxying) check() error {
 	switch {
-	case p.MCP != "" && len(p.Upstream) > 0:
-		return usagef("--mcp and --upstream exclude each other; run a proxy for each")
 	case p.MCP != "": // its path is the client's
 		if u, err := url.Parse(p.MCP); err == nil {
 			u.Path, u.RawPath = "", ""

@@ -99,21 +99,15 @@ func (p *replayer) check() error {
 	case p.Format != "" && p.toDirectory():
 		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file",
 			p.Output)
-	case writes && p.JSON:
-		return usagef("--json is for reports, and requests are JSON already; omit it")
 	}
 	return nil
 }
 
 func (p *replayer) checkRun() error {
 	switch {
-	case p.Output != "":
-		return usagef("--run stores the answer; leave out --output")
 	case p.Format == replay.BundleName:
 		return usagef("a bundle is not a request; use --format %s with --run",
 			either(replay.Names()[:len(replay.Names())-1]))
-	case p.Endpoint == "":
-		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
 	case p.Timeout <= 0:
 		return usagef("--timeout %s is not a time to wait; give more than 0", p.Timeout)
 	}

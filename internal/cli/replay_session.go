@@ -65,7 +65,7 @@ func (p *replayer) play(name string, command []string) error {
 			player.ServeHTTP(w, r)
 		}
 	})}
-	env := agentEnvironment{address: listener.Addr().String(), of: os.Environ(), added: map[string]string{},
+	env := agentEnvironment{address: listener.Addr().String(), own: environment(os.Environ()), added: map[string]string{},
 		servers: map[string]string{}}
 	env.redirect()
 	if len(tools) > 0 {
@@ -149,7 +149,7 @@ func (e *agentEnvironment) shells(dir string) error {
 	}
 	self = quote(self)
 	text := fmt.Sprintf(bashFile, self)
-	if own := e.value("BASH_ENV"); own != "" {
+	if own := e.own["BASH_ENV"]; own != "" {
 		text = ". " + quote(own) + text
 	}
 	e.added["BASH_ENV"] = filepath.Join(dir, "bash_env")
@@ -158,12 +158,12 @@ func (e *agentEnvironment) shells(dir string) error {
 		if path, err := exec.LookPath(name); err == nil {
 			text := fmt.Sprintf("#!/bin/sh\nexec %s run shell %s \"$@\"\n", self, quote(path))
 			all = errors.Join(all, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
-			if filepath.Base(e.value("SHELL")) == name {
+			if filepath.Base(e.own["SHELL"]) == name {
 				e.added["SHELL"] = filepath.Join(dir, name)
 			}
 		}
 	}
-	e.added["PATH"] = dir + string(os.PathListSeparator) + e.value("PATH")
+	e.added["PATH"] = dir + string(os.PathListSeparator) + e.own["PATH"]
 	return all
 }
 

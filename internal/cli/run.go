@@ -53,14 +53,10 @@ func newRun() *cobra.Command {
 			if len(args) == 0 && !o.Env {
 				return usagef("run what? name the agent's command, as in %s run -- claude -p hello", ownName())
 			}
-			if o.Watch != "" && (o.pipeOptions != (pipeOptions{}) || os.Getenv(envRun) != "") {
-				return usagef("--watch is for agents that end, and of the outermost run; leave it out with --acp, --mcp and " +
-					"in a run, and use agenttrace watch")
+			if o.Watch != "" && os.Getenv(envRun) != "" {
+				return usagef("--watch is of the outermost run; leave it out in a run, and use agenttrace watch")
 			}
 			if o.pipeOptions != (pipeOptions{}) {
-				if o.Experiment != "" {
-					return usagef("--experiment is for agents that end; leave it out with --acp and --mcp")
-				}
 				return o.runPiped(cmd, args)
 			}
 			return o.run(cmd, args)
@@ -152,9 +148,9 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	content := o.Content || !o.NoContent && o.mayHaveContent(cmd, client)
 	env := agentEnvironment{address: r.listener.Addr().String(), telemetry: r.telemetry.Addr().String(), run: record.ID,
-		content: content, proxied: !o.NoProxy, client: client, of: o.environ}
-	if env.of == nil {
-		env.of = os.Environ()
+		content: content, proxied: !o.NoProxy, client: client, own: environment(o.environ)}
+	if o.environ == nil {
+		env.own = environment(os.Environ())
 	}
 	env.fill()
 	record.Servers = env.servers

@@ -95,7 +95,7 @@ type agentEnvironment struct {
 	telemetry        string // the address for that
 	content, proxied bool
 	client           *client
-	of               []string // what it is made of
+	own              map[string]string // what it is made of
 
 	// all is the whole environment, added what is in it because of the run, by name.
 	all       []string
@@ -104,20 +104,21 @@ type agentEnvironment struct {
 	servers   map[string]string
 }
 
-// value is that of a variable as the user has set it, "" of one that is not set.
-func (e *agentEnvironment) value(name string) string {
-	for _, entry := range slices.Backward(e.of) {
-		if value, ok := strings.CutPrefix(entry, name+"="); ok {
-			return value
+// environment is the environment in entries as a process has them. Of two of a name the last counts.
+func environment(entries []string) map[string]string {
+	all := make(map[string]string, len(entries))
+	for _, entry := range entries {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			all[name] = value
 		}
 	}
-	return ""
+	return all
 }
 
 // redirect has requests to servers of models go to the address, each below the server's name.
 func (e *agentEnvironment) redirect() {
 	for _, s := range knownClients().Servers {
-		u, err := parseServer(cmp.Or(e.value(s.Variable), s.URL))
+		u, err := parseServer(cmp.Or(e.own[s.Variable], s.URL))
 		if err != nil || e.isSigned(u) {
 			continue
 		}
@@ -133,7 +134,7 @@ func (e *agentEnvironment) redirect() {
 func (e *agentEnvironment) isSigned(u *url.URL) bool {
 	host := u.Hostname()
 	return (strings.HasSuffix(host, ".amazonaws.com") || strings.HasSuffix(host, ".amazonaws.com.cn")) &&
-		e.value("AWS_BEARER_TOKEN_BEDROCK") == ""
+		e.own["AWS_BEARER_TOKEN_BEDROCK"] == ""
 }
 
 // fill sets the environment, the arguments and the servers. What the user has set stays, except that requests to
@@ -155,36 +156,33 @@ func (e *agentEnvironment) fill() {
 			e.arguments = append(e.arguments, e.filled(c.ContentArguments)...)
 		}
 	}
-	if e.value("OTEL_EXPORTER_OTLP_ENDPOINT") != "" {
+	if e.own["OTEL_EXPORTER_OTLP_ENDPOINT"] != "" {
 		delete(e.added, "OTEL_EXPORTER_OTLP_PROTOCOL") // it belongs to the user's own
 	}
-	e.added["OTEL_RESOURCE_ATTRIBUTES"] = appended(e.value("OTEL_RESOURCE_ATTRIBUTES"), "agenttrace.run.id="+e.run)
+	e.added["OTEL_RESOURCE_ATTRIBUTES"] = appended(e.own["OTEL_RESOURCE_ATTRIBUTES"], "agenttrace.run.id="+e.run)
 	e.loopback()
 	e.all = e.merged()
 }
 
 // merged is the environment with what was added.
-func (e *agentEnvironment) merged() []string {
-	all := slices.DeleteFunc(slices.Clone(e.of), func(entry string) bool { // of two, programs take the first or the last
-		name, _, _ := strings.Cut(entry, "=")
-		_, is := e.added[name]
-		return is
-	})
-	for _, name := range slices.Sorted(maps.Keys(e.added)) {
-		all = append(all, name+"="+e.added[name])
+func (e *agentEnvironment) merged() (entries []string) {
+	all := maps.Clone(e.own)
+	maps.Copy(all, e.added)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		entries = append(entries, name+"="+all[name])
 	}
-	return all
+	return entries
 }
 
 // loopback has a client that sends everything through a proxy of the user's send to this machine directly.
 func (e *agentEnvironment) loopback() {
 	proxies := []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"}
-	if !slices.ContainsFunc(proxies, func(name string) bool { return e.value(name) != "" }) {
+	if !slices.ContainsFunc(proxies, func(name string) bool { return e.own[name] != "" }) {
 		return
 	}
 	for name, other := range map[string]string{"NO_PROXY": "no_proxy", "no_proxy": "NO_PROXY"} {
 		// A client takes one of them, also one that the user has not set. Many know "*" only alone.
-		if direct := cmp.Or(e.value(name), e.value(other)); direct != "*" {
+		if direct := cmp.Or(e.own[name], e.own[other]); direct != "*" {
 			e.added[name] = appended(direct, "127.0.0.1")
 		}
 	}
@@ -196,7 +194,7 @@ func appended(list, element string) string { return strings.TrimPrefix(list+","+
 // switches sets variables that the user has not set.
 func (e *agentEnvironment) switches(variables map[string]string) {
 	for name, value := range variables {
-		if e.value(name) == "" {
+		if e.own[name] == "" {
 			e.added[name] = strings.ReplaceAll(value, "{otlp}", "http://"+e.telemetry)
 		}
 	}
@@ -208,7 +206,7 @@ func (e *agentEnvironment) filled(arguments []string) (all []string) {
 		text := strings.ReplaceAll(strings.Join(pair, "\x00"), "{otlp}", "http://"+e.telemetry)
 		if strings.Contains(text, "{openai}") {
 			// Without these the user may be signed in, and has another server then.
-			if !e.proxied || e.value("CODEX_API_KEY")+e.value("OPENAI_BASE_URL") == "" {
+			if !e.proxied || e.own["CODEX_API_KEY"]+e.own["OPENAI_BASE_URL"] == "" {
 				continue
 			}
 			text = strings.ReplaceAll(text, "{openai}", e.added["OPENAI_BASE_URL"])

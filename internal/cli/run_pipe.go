@@ -29,11 +29,8 @@ type pipeOptions struct{ ACP, MCP, Propagate bool }
 // runPiped runs a program between the client, which is on standard input and output, and records what the two send to
 // each other. Nothing that happens to the recording changes anything for them.
 func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 0:
+	if len(args) == 0 {
 		return usagef("run what? name the command of the agent or server, as in %s run --acp -- my-agent", ownName())
-	case o.ACP && o.MCP:
-		return usagef("a program speaks one protocol; use one of --acp and --mcp")
 	}
 	// A signal is for the program. What it said is stored after it has ended.
 	ctx := context.WithoutCancel(cmd.Context())

@@ -164,10 +164,7 @@ func newRewind() *cobra.Command {
 	}
 	return described("rewind", &x, exactly(1, "one session"), func(cmd *cobra.Command, args []string) error {
 		place := placeOf(cmd, "to", &x.To, &x.Turn)
-		switch given := place != (web.Place{}); {
-		case x.Undo && given:
-			return usagef("--undo takes back the last rewind; leave out --to and --turn")
-		case !x.Undo && !given:
+		if !x.Undo && place == (web.Place{}) {
 			return usagef("rewind does not know where to; " +
 				"add --turn with the number of a turn, or --to with a user's message")
 		}
@@ -369,8 +366,6 @@ func (e *editor) check(cmd *cobra.Command) error {
 	switch {
 	case e.Title == "" && given("title"):
 		return usagef("the title is empty; give one")
-	case e.List && changes:
-		return usagef("--list changes nothing; leave it out, or the other flags")
 	case !e.List && !changes:
 		return usagef("edit has nothing to do; add --title, --archive, --unarchive, --tag, --untag, --score, --note, " +
 			"--remove or --list")
