@@ -30,20 +30,15 @@ func (t *Transport) Middleware() func(
 
 type markKey struct{}
 
-// send sends a request with next, and records it if it is for a model. Requests that a
-// middleware or an agent's own model call records already pass, as does everything else.
+// send sends a request with next, and records it if it is for a model.
 func (t *Transport) send(
 	req *http.Request, next func(*http.Request) (*http.Response, error),
 ) (resp *http.Response, err error) {
-	x := t.observe(req)
-	if x == nil {
-		return next(req)
-	}
-	out := x.outgoing()
+	out, received := t.Begin(req)
 	returned := false
 	defer func() {
 		if !returned { // next panics, and goes on to
-			x.failed(fmt.Errorf("send request: panic"), false, 0)
+			received(nil, fmt.Errorf("send request: panic: %w", context.Canceled))
 		}
 	}()
 	resp, err = next(out)
@@ -51,8 +46,19 @@ func (t *Transport) send(
 	if resp != nil && resp.Request == out {
 		resp.Request = req
 	}
-	x.received(resp, err)
+	received(resp, err)
 	return resp, err
+}
+
+// Begin records that a request is sent, for a program that sends it otherwise than by the transport. It returns what is
+// to be sent, and what takes the response, whose body it replaces by one that records what is read, or the error.
+// Requests that a middleware or an agent's own model call records already pass, as does everything else.
+func (t *Transport) Begin(req *http.Request) (out *http.Request, received func(*http.Response, error)) {
+	x := t.observe(req)
+	if x == nil {
+		return req, func(*http.Response, error) {}
+	}
+	return x.outgoing(), x.received
 }
 
 // observe returns the exchange of a request that is to be recorded, or nil.

@@ -90,7 +90,7 @@ type recording struct {
 // problem notes what is reported to the user at the end, each once.
 func (r *recording) problem(err error) {
 	var waits *recorder.NotStoredError
-	if err == nil || errors.As(err, &waits) && waits.LostSpans+waits.LostRecords+waits.RefusedRows == 0 {
+	if err == nil || errors.As(err, &waits) && waits.Lost+waits.Refused == 0 {
 		return // what waits is stored, or reported at the end
 	}
 	r.mu.Lock()
@@ -155,12 +155,10 @@ func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute
 	o.Now = c.Now
 	c.model = modelhttp.New(
 		agenttrace.New(agenttrace.Options{TracerProvider: c.traces, LoggerProvider: c.logs, Now: c.Now}), o)
-	record := c.model.Middleware()
-	c.Record = func(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
-		return record(req, func(req *http.Request) (*http.Response, error) {
-			c.flush()
-			return next(req)
-		})
+	c.Begin = func(req *http.Request) (*http.Request, func(*http.Response, error)) {
+		out, received := c.model.Begin(req)
+		c.flush()
+		return out, received
 	}
 	return c
 }

@@ -3,7 +3,6 @@ package recorder
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/gob"
 	"errors"
@@ -16,15 +15,12 @@ import (
 	"time"
 )
 
-// Middleware sends a request with next, and records the call that it is, as [modelhttp.Transport.Middleware] does.
-type Middleware = func(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error)
-
 // Calls records what a [Tee] has copied, in the order in which it passed, one thing after the other: each request when
 // it is on its way, and each piece of an answer. Of a WebSocket of the Responses API, where a client sends a request as
 // a message and the events of its answer come as messages, each is recorded as one of HTTP with a stream of events.
 type Calls struct {
-	// Record records them. It is called on other goroutines, while Read waits.
-	Record Middleware
+	// Begin records a request, and returns what takes its answer, as [modelhttp.Transport.Begin] does.
+	Begin func(req *http.Request) (out *http.Request, received func(*http.Response, error))
 
 	mu sync.Mutex
 	at time.Time // when that passed which is being recorded
@@ -90,33 +86,30 @@ func (r afterPause) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// exchange is a request with its answer, as the recording has them. Either it is changed or the recording goes on.
+// exchange is a request with its answer, as the recording has them.
 type exchange struct {
-	calls *Calls
-	req   *http.Request
-	resp  *http.Response
-	err   error
-	// unread is what came of the answer, and answerErr why it ended; discarded reports that nobody reads it.
-	unread    []byte
-	answerErr error
-	discarded bool
-
-	// resumed has the recording go on. paused says that it cannot, and is closed when all is recorded.
-	resumed, paused chan struct{}
+	calls    *Calls
+	req      *http.Request
+	received func(*http.Response, error)
+	body     io.ReadCloser // the answer's, which the recording reads; nil until there is one
+	// unread is what came of the answer, and err why it ended.
+	unread []byte
+	err    error
 }
 
 // begin begins an exchange, whose request passes at a time.
 func (c *Calls) begin(head *requestHead, body []byte, at time.Time) *exchange {
-	e := &exchange{calls: c, resumed: make(chan struct{}), paused: make(chan struct{})}
 	u, err := url.Parse(head.URL)
 	if err != nil {
 		u = &url.URL{Opaque: head.URL}
 	}
+	e := &exchange{calls: c}
 	e.req = (&http.Request{Method: head.Method, URL: u, Host: head.Host, Header: head.Header,
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(context.WithValue(context.Background(), ownContext{}, e))
-	go e.record()
-	e.resume(at)
+	c.setNow(at)
+	defer c.setNow(time.Time{})
+	_, e.received = c.Begin(e.req)
 	return e
 }
 
@@ -126,95 +119,58 @@ type ownContext struct{}
 
 // take implements [open].
 func (e *exchange) take(p *passage) (done bool) {
-	switch p.What {
-	case lost:
-		e.cancel(p.Err, p.Err, p.At)
+	e.calls.setNow(p.At)
+	defer e.calls.setNow(time.Time{})
+	err := p.Err.orEOF()
+	switch {
+	case p.What == responded && p.Err == nil:
+		resp := &http.Response{StatusCode: p.Response.StatusCode, Header: p.Response.Header, Body: unread{e},
+			ContentLength: p.Response.ContentLength, Uncompressed: p.Response.Uncompressed, Request: e.req}
+		e.received(resp, nil)
+		e.body = resp.Body
+	case e.body == nil: // there is no answer
+		e.received(nil, err)
 		return true
-	case responded:
-		e.respond(p)
-	case answerPiece:
-		if e.answerErr == nil && !e.discarded {
-			e.unread = append(e.unread, p.Bytes...)
+	case p.What == answerPiece:
+		e.read(p.Bytes, nil)
+	default:
+		if !errors.Is(err, errLeft) {
+			e.read(nil, err)
 		}
-	case answerEnded:
-		e.answerErr = cmp.Or(e.answerErr, p.Err.orEOF())
+		_ = e.body.Close()
+		return true
 	}
-	return e.resume(p.At)
+	return false
 }
 
-// respond takes the response, or why there is none.
-func (e *exchange) respond(p *passage) {
-	switch {
-	case e.resp != nil || e.err != nil:
-	case p.Err != nil:
-		e.err = p.Err
-	default:
-		e.resp = &http.Response{StatusCode: p.Response.StatusCode, Header: p.Response.Header, Body: received{e},
-			ContentLength: p.Response.ContentLength, Uncompressed: p.Response.Uncompressed, Request: e.req}
+// read has the recording read what came.
+func (e *exchange) read(p []byte, err error) {
+	e.unread, e.err = p, err
+	for buf := make([]byte, 32<<10); ; {
+		if n, failed := e.body.Read(buf); n == 0 || failed != nil {
+			return
+		}
 	}
 }
 
 // cancel implements [open].
 func (e *exchange) cancel(unanswered, answered error, at time.Time) {
-	if !e.take(&passage{What: responded, Err: newPassedError(unanswered), At: at}) {
-		e.take(&passage{What: answerEnded, Err: newPassedError(answered), At: at})
+	err := answered
+	if e.body == nil {
+		err = unanswered
 	}
+	e.take(&passage{What: answerEnded, Err: newPassedError(err), At: at})
 }
 
-// resume has the recording go on with what passed at a time, and reports whether all is recorded.
-func (e *exchange) resume(at time.Time) (done bool) {
-	e.calls.setNow(at)
-	defer e.calls.setNow(time.Time{})
-	select {
-	case e.resumed <- struct{}{}:
-	case <-e.paused: // it was recorded without a response
-		return true
-	}
-	_, paused := <-e.paused
-	return !paused
-}
+// unread is the body of an answer, as far as it came.
+type unread struct{ of *exchange }
 
-// await returns when that has passed for which the recording waits.
-func (e *exchange) await(passed func() bool) {
-	for !passed() {
-		e.paused <- struct{}{}
-		<-e.resumed
-	}
-}
-
-func (e *exchange) record() {
-	defer close(e.paused)
-	<-e.resumed
-	resp, err := e.calls.Record(e.req, func(*http.Request) (*http.Response, error) {
-		e.await(func() bool { return e.resp != nil || e.err != nil })
-		return e.resp, e.err
-	})
-	if err == nil {
-		for p := make([]byte, 32<<10); ; {
-			if n, err := resp.Body.Read(p); n == 0 || err != nil {
-				break
-			}
-		}
-		_ = resp.Body.Close()
-	}
-}
-
-// received is the body of an answer that is being received.
-type received struct{ of *exchange }
-
-// Read gives what came at one time, and nothing, without an error, at the end of an answer whose client has left.
-func (r received) Read(p []byte) (n int, err error) {
-	e := r.of
-	e.await(func() bool { return len(e.unread) > 0 || e.answerErr != nil })
-	n = copy(p, e.unread)
-	e.unread = e.unread[n:]
-	if n == 0 && !errors.Is(e.answerErr, errLeft) {
-		err = e.answerErr
+func (r unread) Read(p []byte) (n int, err error) {
+	n = copy(p, r.of.unread)
+	if r.of.unread = r.of.unread[n:]; n == 0 {
+		err = r.of.err
 	}
 	return n, err
 }
 
-func (r received) Close() error {
-	r.of.unread, r.of.discarded = nil, true
-	return nil
-}
+func (r unread) Close() error { return nil }

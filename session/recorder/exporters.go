@@ -46,8 +46,7 @@ func (e *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnl
 	if e.stopped.Load() {
 		return ErrClosed
 	}
-	td := otlpfile.Traces(spans)
-	return e.recorder.export(ctx, delivery{traces: td, spans: int64(td.SpanCount())})
+	return e.recorder.export(ctx, tracesOf(otlpfile.Traces(spans)))
 }
 
 type logExporter struct{ exporter }
@@ -56,5 +55,5 @@ func (e *logExporter) Export(ctx context.Context, records []sdklog.Record) error
 	if e.stopped.Load() {
 		return sdklog.ErrExporterShutdown
 	}
-	return e.recorder.export(ctx, delivery{logs: otlpfile.Logs(records), records: int64(len(records))})
+	return e.recorder.export(ctx, logsOf(otlpfile.Logs(records)))
 }

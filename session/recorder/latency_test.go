@@ -171,8 +171,8 @@ func record(path string) error {
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBatchTimeout(100*time.Millisecond)))
 	var calls recorder.Calls
-	calls.Record = modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
-		modelhttp.Options{Now: calls.Now}).Middleware()
+	calls.Begin = modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
+		modelhttp.Options{Now: calls.Now}).Begin
 	return errors.Join(calls.Read(os.Stdin), provider.Shutdown(ctx), rec.Close(ctx))
 }
 

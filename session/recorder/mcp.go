@@ -114,7 +114,7 @@ func (m *MCP) Record(batch []Message) {
 }
 
 func (m *MCP) export(traces ptrace.Traces) {
-	_ = m.recorder.export(context.Background(), delivery{traces: traces, spans: 1}) // the end reports what is lost
+	_ = m.recorder.export(context.Background(), tracesOf(traces)) // the end reports what is lost
 }
 
 // join gives the calls that wait the sessions that have the model's calls. At the end, the others are of the

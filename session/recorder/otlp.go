@@ -33,12 +33,9 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			http.Error(w, "read telemetry: "+err.Error(), http.StatusBadRequest)
 			return
 		}
-		for _, d := range []delivery{
-			{traces: b.Traces, spans: int64(b.Traces.SpanCount())},
-			{logs: b.Logs, records: int64(b.Logs.LogRecordCount())},
-		} {
+		for _, d := range []delivery{tracesOf(b.Traces), logsOf(b.Logs)} {
 			lost, isLost := errors.AsType[*NotStoredError](r.export(req.Context(), d))
-			if isLost && lost.LostSpans+lost.LostRecords > 0 {
+			if isLost && lost.Lost > 0 {
 				http.Error(w, lost.Error(), http.StatusServiceUnavailable)
 				return
 			}

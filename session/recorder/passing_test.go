@@ -82,8 +82,8 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 		spans := tracetest.NewInMemoryExporter()
 		provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 		calls := new(recorder.Calls)
-		calls.Record = modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
-			modelhttp.Options{Now: calls.Now}).Middleware()
+		calls.Begin = modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
+			modelhttp.Options{Now: calls.Now}).Begin
 		from, to, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestARequestAfterARefusalIsACallOfItsOwn(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 	model := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider}), modelhttp.Options{})
-	tee, end := tee(t, &recorder.Calls{Record: model.Middleware()})
+	tee, end := tee(t, &recorder.Calls{Begin: model.Begin})
 	_, _ = ask(t, tee, server.URL), ask(t, tee, server.URL)
 	end()
 	if err := model.Close(); err != nil {
@@ -174,20 +174,26 @@ func TestAnAnswerThatCannotBeCopiedPasses(t *testing.T) {
 		t.Errorf("%d of %d bytes passed", n, size)
 	}
 	var ended error
-	calls := recorder.Calls{Record: func(r *http.Request, next func(*http.Request) (*http.Response, error)) (
-		*http.Response, error) {
-		resp, err := next(r)
-		if err == nil {
-			_, err = io.Copy(io.Discard, resp.Body)
-		}
-		ended = err
-		return nil, err
+	calls := recorder.Calls{Begin: func(r *http.Request) (*http.Request, func(*http.Response, error)) {
+		return r, func(resp *http.Response, _ error) { resp.Body = ending{resp.Body, &ended} }
 	}}
 	go tee.Close()
 	err = errors.Join(calls.Read(from), from.Close())
 	if err != nil || ended == nil || !strings.Contains(ended.Error(), "faster than it could be recorded") {
 		t.Errorf("recorded as ending with %v: %v", ended, err)
 	}
+}
+
+// ending is a body that keeps the error at its end.
+type ending struct {
+	io.ReadCloser
+	err *error
+}
+
+func (e ending) Read(p []byte) (n int, err error) {
+	n, err = e.ReadCloser.Read(p)
+	*e.err = err
+	return n, err
 }
 
 // tee returns a transport of which what passes is recorded until end.
@@ -258,7 +264,7 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(rec.SpanExporter()))
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
-	tee, end := tee(t, &recorder.Calls{Record: modelhttp.New(tracer, modelhttp.Options{}).Middleware()})
+	tee, end := tee(t, &recorder.Calls{Begin: modelhttp.New(tracer, modelhttp.Options{}).Begin})
 	u, _ := url.Parse(server.URL)
 	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{Name: "m", URL: u}}, tee))
 	defer proxy.Close()

@@ -28,13 +28,6 @@ const DefaultMaxPendingBytes = 64 << 20
 type Options struct {
 	// Store configures the store, such as its durability.
 	Store stores.Options
-	// SessionKeys are the attributes that name the session of telemetry that package
-	// agenttrace did not emit; see [ingest.Options].
-	SessionKeys []string
-	// Redaction configures what is redacted before it is stored. Nil means the default of the collector: secrets are
-	// redacted, and values of more than 1 MiB truncated. DisableRedaction stores everything unchanged.
-	Redaction        *redact.Config
-	DisableRedaction bool
 	// MaxPendingBytes limits what waits in memory while the store is unavailable, by its size in OTLP. Beyond it the
 	// oldest deliveries are lost. 0 means DefaultMaxPendingBytes; a negative value means that nothing waits.
 	MaxPendingBytes int
@@ -46,46 +39,20 @@ type Options struct {
 // ErrClosed is returned by exports after [Recorder.Close].
 var ErrClosed = errors.New("recorder is closed")
 
-// Stats counts spans and log records since [Open].
-type Stats struct {
-	// Spans and Records were committed. Of them, Ignored report nothing about a session
-	// and have no row; Malformed have a problem, which their rows list.
-	Spans, Records     int64
-	Ignored, Malformed int64
-	// Refused are rows that the store refused; the rest of their batch is stored.
-	Refused int64
-	// PendingSpans and PendingRecords wait in memory for the store.
-	PendingSpans, PendingRecords int64
-	// LostSpans and LostRecords were given up.
-	LostSpans, LostRecords int64
-}
-
-// NotStoredError reports how much of the exported telemetry is not in the store.
+// NotStoredError reports how many of the exported spans and log records are not in the store.
 type NotStoredError struct {
-	// LostSpans, LostRecords and RefusedRows count since the last ForceFlush or Close
-	// that reported them; in the error of an export they count that export only.
-	LostSpans, LostRecords, RefusedRows int64
-	// PendingSpans and PendingRecords wait in memory and are retried.
-	PendingSpans, PendingRecords int64
+	// Lost spans and records, and Refused rows, of which the others of their export are stored, count since the last
+	// ForceFlush or Close that reported them; in the error of an export they count that export only.
+	Lost, Refused int64
+	// Pending spans and records wait in memory and are retried.
+	Pending int64
 	// Err is the most recent cause.
 	Err error
 }
 
 func (e *NotStoredError) Error() string {
-	text := "record:"
-	sep := " "
-	for _, c := range []struct {
-		n    int64
-		what string
-	}{
-		{e.LostSpans, "spans are lost"}, {e.LostRecords, "log records are lost"}, {e.RefusedRows, "rows were refused"},
-		{e.PendingSpans, "spans wait for the store"}, {e.PendingRecords, "log records wait for the store"},
-	} {
-		if c.n > 0 {
-			text += fmt.Sprintf("%s%d %s", sep, c.n, c.what)
-			sep = ", "
-		}
-	}
+	text := fmt.Sprintf("record: of spans and log records, %d are lost and %d wait for the store; %d rows were refused",
+		e.Lost, e.Pending, e.Refused)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}
@@ -98,7 +65,6 @@ func (e *NotStoredError) Unwrap() error { return e.Err }
 // and several providers may share it.
 type Recorder struct {
 	redactor  *redact.Redactor
-	keys      []string
 	maximum   int
 	spillPath string
 	// open opens a store that others write to as well. Nil means that the store is held until Close.
@@ -114,7 +80,6 @@ type Recorder struct {
 	// pending has the waiting deliveries in order, size their number of bytes.
 	pending []delivery
 	size    int
-	stats   Stats
 	// unreported is what ForceFlush has not reported yet.
 	unreported NotStoredError
 	// spilled counts what is in the file of Spill, spilledFor is why.
@@ -124,14 +89,21 @@ type Recorder struct {
 
 // delivery is the content of one export: traces or logs.
 type delivery struct {
-	traces         ptrace.Traces
-	logs           plog.Logs
-	spans, records int64
-	size           int // in OTLP, set while the delivery waits
+	traces ptrace.Traces
+	logs   plog.Logs
+	isLogs bool
+	items  int64 // how many spans or log records
+	size   int   // in OTLP, set while the delivery waits
+}
+
+func tracesOf(td ptrace.Traces) delivery { return delivery{traces: td, items: int64(td.SpanCount())} }
+
+func logsOf(ld plog.Logs) delivery {
+	return delivery{logs: ld, isLogs: true, items: int64(ld.LogRecordCount())}
 }
 
 func (d *delivery) bytes() int {
-	if d.records > 0 {
+	if d.isLogs {
 		return (&plog.ProtoMarshaler{}).LogsSize(d.logs)
 	}
 	return (&ptrace.ProtoMarshaler{}).TracesSize(d.traces)
@@ -168,17 +140,10 @@ func Share(open func(context.Context) (store.Service, error), o Options) (*Recor
 }
 
 func newRecorder(o Options) (*Recorder, error) {
-	r := &Recorder{keys: o.SessionKeys, spillPath: o.Spill, maximum: cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes),
+	r := &Recorder{spillPath: o.Spill, maximum: cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes),
 		sessions: make(map[string]bool)}
-	if o.DisableRedaction {
-		return r, nil
-	}
-	config := redact.Config{MaxBytes: ingest.DefaultMaxBytes}
-	if o.Redaction != nil {
-		config = *o.Redaction
-	}
 	var err error
-	if r.redactor, err = redact.New(config); err != nil {
+	if r.redactor, err = redact.New(redact.Config{MaxBytes: ingest.DefaultMaxBytes}); err != nil {
 		return nil, fmt.Errorf("record sessions: %w", err)
 	}
 	return r, nil
@@ -186,7 +151,7 @@ func newRecorder(o Options) (*Recorder, error) {
 
 // take has deliveries stored in a store.
 func (r *Recorder) take(s store.Service) {
-	r.store, r.ingester = s, ingest.New(s, ingest.Options{SessionKeys: r.keys, Redactor: r.redactor})
+	r.store, r.ingester = s, ingest.New(s, ingest.Options{Redactor: r.redactor})
 	r.taken = time.Now()
 }
 
@@ -307,13 +272,6 @@ type reader struct{ store.Service }
 
 func (reader) Close() error { return nil }
 
-// Stats returns the counts so far.
-func (r *Recorder) Stats() Stats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stats
-}
-
 // ForceFlush stores the waiting deliveries. It returns nil if everything that was exported is in the store, and
 // otherwise a [*NotStoredError] with the losses since the last call and what still waits. It does not see what a
 // provider has not exported yet: flush the provider first.
@@ -369,7 +327,7 @@ func (r *Recorder) spill(d delivery) error {
 	}
 	var body []byte
 	var err error
-	if d.records > 0 {
+	if d.isLogs {
 		body, err = (&plog.ProtoMarshaler{}).MarshalLogs(d.logs)
 	} else {
 		body, err = (&ptrace.ProtoMarshaler{}).MarshalTraces(d.traces)
@@ -399,11 +357,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (r *Recorder) report() error {
 	e := r.unreported
 	r.unreported = NotStoredError{}
-	e.PendingSpans, e.PendingRecords = r.stats.PendingSpans, r.stats.PendingRecords
-	if e.LostSpans+e.LostRecords+e.RefusedRows+e.PendingSpans+e.PendingRecords == 0 {
+	for i := range r.pending {
+		e.Pending += r.pending[i].items
+	}
+	if e.Lost+e.Refused+e.Pending == 0 {
 		return nil
 	}
-	if e.PendingSpans+e.PendingRecords > 0 {
+	if e.Pending > 0 {
 		r.unreported.Err = e.Err // they still wait for the same reason
 	}
 	return &e
@@ -411,7 +371,7 @@ func (r *Recorder) report() error {
 
 // export stores d after the waiting deliveries. The error is about d only.
 func (r *Recorder) export(ctx context.Context, d delivery) error {
-	if d.spans+d.records == 0 {
+	if d.items == 0 {
 		return nil
 	}
 	r.mu.Lock()
@@ -421,10 +381,10 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	}
 	defer r.release()
 	r.retry(ctx)
-	refusedBefore := r.stats.Refused
+	refusedBefore := r.unreported.Refused
 	err := r.deliver(ctx, d)
-	if refused := r.stats.Refused - refusedBefore; err == nil && refused > 0 {
-		return &NotStoredError{RefusedRows: refused}
+	if refused := r.unreported.Refused - refusedBefore; err == nil && refused > 0 {
+		return &NotStoredError{Refused: refused}
 	} else if err == nil {
 		return nil
 	}
@@ -433,7 +393,7 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	d.size = d.bytes()
 	if !r.mayPass(err) || r.maximum < 0 || d.size > r.maximum {
 		if r.giveUp(d, err) {
-			e.LostSpans, e.LostRecords = d.spans, d.records
+			e.Lost = d.items
 		}
 		return e
 	}
@@ -442,8 +402,7 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	}
 	r.pending = append(r.pending, d)
 	r.size += d.size
-	d.count(&r.stats.PendingSpans, &r.stats.PendingRecords, 1)
-	e.PendingSpans, e.PendingRecords = d.spans, d.records
+	e.Pending = d.items
 	return e
 }
 
@@ -476,19 +435,17 @@ func (r *Recorder) first() delivery {
 	r.pending[0] = delivery{}
 	r.pending = r.pending[1:]
 	r.size -= d.size
-	d.count(&r.stats.PendingSpans, &r.stats.PendingRecords, -1)
 	return d
 }
 
 // giveUp has d, which err keeps from the store, in the file for that, or counts it as lost.
 func (r *Recorder) giveUp(d delivery, err error) (lost bool) {
 	if r.spill(d) == nil {
-		r.spilled += d.spans + d.records
+		r.spilled += d.items
 		r.spilledFor = err
 		return false
 	}
-	d.count(&r.stats.LostSpans, &r.stats.LostRecords, 1)
-	d.count(&r.unreported.LostSpans, &r.unreported.LostRecords, 1)
+	r.unreported.Lost += d.items
 	r.unreported.Err = err
 	return true
 }
@@ -499,7 +456,7 @@ func (r *Recorder) deliver(ctx context.Context, d delivery) error {
 	}
 	var report ingest.Report
 	var err error
-	if d.records > 0 {
+	if d.isLogs {
 		report, err = r.ingester.Logs(ctx, d.logs)
 	} else {
 		report, err = r.ingester.Traces(ctx, d.traces)
@@ -507,20 +464,9 @@ func (r *Recorder) deliver(ctx context.Context, d delivery) error {
 	if err != nil {
 		return err
 	}
-	r.stats.Spans += int64(report.Spans)
-	r.stats.Records += int64(report.Records)
-	r.stats.Ignored += int64(report.Ignored)
-	r.stats.Malformed += int64(report.Malformed)
-	r.stats.Refused += report.Refused
-	r.unreported.RefusedRows += report.Refused
+	r.unreported.Refused += report.Refused
 	for _, id := range report.Sessions {
 		r.sessions[id] = true
 	}
 	return nil
-}
-
-// count adds the items of d to a pair of counts, or subtracts them.
-func (d *delivery) count(spans, records *int64, sign int64) {
-	*spans += sign * d.spans
-	*records += sign * d.records
 }
