@@ -2,6 +2,7 @@ package modelhttp
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -192,9 +193,8 @@ func (b *tap) finish(err error) {
 
 // httpError is the error of a response that is not an answer.
 type httpError struct {
-	status int
-	kind   string
-	text   string
+	status     int
+	kind, text string
 }
 
 func (e *httpError) Error() string {
@@ -206,22 +206,16 @@ func (e *httpError) Error() string {
 }
 
 // ErrorType returns the provider's name of the error or, as the conventions have it, the status.
-func (e *httpError) ErrorType() string {
-	if e.kind != "" {
-		return e.kind
-	}
-	return strconv.Itoa(e.status)
-}
+func (e *httpError) ErrorType() string { return cmp.Or(e.kind, strconv.Itoa(e.status)) }
 
 const maxErrorBody = 64 << 10
 
 // refused takes a response that is not an answer.
 func (x *exchange) refused(resp *http.Response) {
-	err := &httpError{status: resp.StatusCode}
 	again := retryable(resp) && !x.attempt.isLast
 	if again {
 		after, _ := modelapi.RetryAfter(resp.Header, time.Now())
-		x.failed(err, true, after)
+		x.failed(&httpError{status: resp.StatusCode}, true, after)
 	}
 	describe := func(body []byte) {
 		if resp.Header.Get("Content-Encoding") == "gzip" {
@@ -231,11 +225,12 @@ func (x *exchange) refused(resp *http.Response) {
 		if !ok {
 			text = strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 300)]), ""))
 		}
-		if !again {
-			x.failed(&httpError{resp.StatusCode, kind, text}, false, 0)
-			return
+		err := &httpError{resp.StatusCode, kind, text}
+		if again {
+			x.flight.describe(err)
+		} else {
+			x.failed(err, false, 0)
 		}
-		x.flight.describe(&httpError{resp.StatusCode, kind, text})
 	}
 	if resp.Body == nil || resp.Body == http.NoBody {
 		describe(nil)

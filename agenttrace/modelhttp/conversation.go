@@ -42,11 +42,9 @@ type conversation struct {
 	history    []mark
 	base, done int
 	consumed   bool
-	// remote is the provider's name of it; responses are the last ones, and calls the ids of the last tool calls, oldest
-	// first.
+	// remote is the provider's name of it; responses are the last ones, oldest first.
 	remote    string
 	responses []response
-	calls     []string
 	// head is the beginning of the last answer, answerHead and askedHead have the letters of that and of the user's
 	// text.
 	head, answerHead, askedHead string
@@ -58,10 +56,8 @@ type conversation struct {
 	// turnSize is how much of size is content of the open turn.
 	turnSize int64
 	awaited  []*openCall
-	held     []*flight // calls whose last attempt failed
-	// hop is the call that was interrupted, and goes on with the token.
-	hop      *flight
-	hopToken string
+	held     []*flight // calls whose last attempt failed, or that were interrupted
+	idle     *time.Timer
 	// open reports that the turn is; work is the context of its last request, setup is how that was.
 	open  bool
 	work  context.Context
@@ -102,9 +98,10 @@ type flight struct {
 	call *agenttrace.ModelCall
 	span trace.Span
 	done bool // the call has ended; conv.mu guards it
-	// err is that of the last attempt, if it failed; deadline is until when the next one
-	// is waited for. The registry's mu guards both.
+	// err is that of the last attempt, if it failed, token that by which an interrupted answer goes on; deadline is until
+	// when the next one is waited for. The registry's mu guards them.
 	err      error
+	token    string
 	deadline time.Time
 	failedAt time.Time
 	// earlier is the usage of the answer before it was interrupted.
@@ -387,16 +384,31 @@ func (f *flight) hold(err error, attempt int, wait time.Duration) {
 	if f.turn != nil && !f.side {
 		f.turn.Retrying(attempt, err)
 	}
-	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f.failedAt = f.conv.t.o.Now()
-	f.err, f.deadline = err, now.Add(wait)
+	f.failedAt, f.err = f.conv.t.o.Now(), err
 	f.conv.flights--
-	f.conv.used = now
-	f.conv.held = append(f.conv.held, f)
+	f.conv.used = time.Now()
 	f.conv.consumed = f.conv.consumed && f.side
-	g.arm(f.deadline)
+	f.wait(wait)
+}
+
+// wait has the call end if nothing goes on with it. The caller holds the registry's mu.
+func (f *flight) wait(long time.Duration) {
+	c := f.conv
+	f.deadline = time.Now().Add(long)
+	c.held = append(c.held, f)
+	time.AfterFunc(long, func() {
+		defer recovered()
+		c.t.reg.mu.Lock()
+		n := len(c.held)
+		c.held = slices.DeleteFunc(c.held, func(o *flight) bool { return o == f && !f.deadline.After(time.Now()) })
+		isOver := len(c.held) < n
+		c.t.reg.mu.Unlock()
+		if isOver {
+			f.expire()
+		}
+	})
 }
 
 // describe replaces the error of the last attempt by one that has more of it.
@@ -413,7 +425,7 @@ func (f *flight) resume() {
 	g := &f.conv.t.reg
 	g.mu.Lock()
 	err, failedAt := f.err, f.failedAt
-	f.err = nil
+	f.err, f.token = nil, ""
 	g.mu.Unlock()
 	f.call.Retried(err, f.conv.t.o.Now().Sub(failedAt))
 }
@@ -472,11 +484,13 @@ func (f *flight) finish(a *answer, err error) {
 		c.summary = string(a.head)
 	}
 	defer g.resize(c)
+	defer g.await(c)
 	if c.evicted || f.side || f.superseded {
 		return
 	}
 	if hop {
-		c.hop, c.hopToken = f, a.Continuation
+		f.token = a.Continuation
+		f.wait(c.t.o.IdleTimeout)
 		return
 	}
 	if c.turnSize += int64(a.Size); !open {
@@ -545,11 +559,6 @@ func (c *conversation) settle(f *flight, a *answer, calls []*openCall, open bool
 		c.responses = lastOf(append(c.responses, response{a.ID, c.done}), maxResponses)
 	}
 	c.awaited = append(c.awaited, calls...)
-	for _, o := range calls {
-		if o.id != "" && !slices.Contains(c.calls, o.id) {
-			c.calls = lastOf(append(c.calls, o.id), maxCalls)
-		}
-	}
 }
 
 // lastOf returns the last elements of a list, a number at most.

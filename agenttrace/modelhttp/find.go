@@ -146,7 +146,7 @@ func (g *registry) find(l *lookup) match {
 	}
 	var m match
 	for _, rule := range [...]func(*lookup, []*conversation) match{
-		g.byResult, g.byResponseID, g.byHistory, g.byKnownCall, g.bySummary,
+		g.byResult, g.byResponseID, g.byHistory, g.bySummary,
 	} {
 		if m = rule(l, within); m.conv != nil || m.parent != nil || m.ambiguous {
 			break
@@ -495,22 +495,6 @@ func (g *registry) best(l *lookup, found []spot) match {
 
 // isFree reports whether a request may go on from the place without being a fork.
 func (s spot) isFree() bool { return s.at == s.conv.done && !s.conv.consumed }
-
-// byKnownCall finds the conversation of a history that was edited or compacted, by the tool calls that are left in it.
-func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
-	for i := len(l.r.Messages) - 1; i >= 0; i-- {
-		for _, it := range l.r.Messages[i].Items {
-			if (it.Kind != modelapi.Call && it.Kind != modelapi.Result) || len(it.ID) < strongID {
-				continue
-			}
-			all := g.where(func(c *conversation) bool { return c.scope == l.scope && slices.Contains(c.calls, it.ID) })
-			if len(all) == 1 && l.sees(within, all[0]) && all[0].flights == 0 {
-				return match{conv: all[0], from: l.last + 1}
-			}
-		}
-	}
-	return match{}
-}
 
 // bySummary finds the conversation whose history the request replaces by the summary that was made of it.
 func (g *registry) bySummary(l *lookup, within []*conversation) (m match) {

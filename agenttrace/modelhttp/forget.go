@@ -11,99 +11,67 @@ func (g *registry) resize(c *conversation) {
 		return
 	}
 	g.bytes -= c.size
-	c.size = int64(2048+160*(len(c.history)+len(c.responses)+len(c.calls))+len(c.head)+len(c.summary)) + c.turnSize
+	c.size = int64(2048+160*(len(c.history)+len(c.responses))+len(c.head)+len(c.summary)) + c.turnSize
 	g.bytes += c.size
 }
 
-// evict forgets what was used longest ago until the rest is within bounds. What it returns is to be closed without mu.
+// evict forgets what is older than maxAge, and what was used longest ago until the rest is within bounds. What it returns
+// is to be closed without mu.
 func (g *registry) evict() (evicted []*conversation) {
-	if len(g.all) <= g.t.o.MaxConversations && g.bytes <= g.t.o.MaxBytes {
+	over := func(left int) bool { return left > g.t.o.MaxConversations || g.bytes > g.t.o.MaxBytes }
+	old := time.Now().Add(-maxAge)
+	if !over(len(g.all)) && !g.all[0].used.Before(old) {
 		return nil
 	}
-	return g.forget(func(c *conversation, left int) bool {
-		return c.flights == 0 && (left > g.t.o.MaxConversations || g.bytes > g.t.o.MaxBytes)
-	})
-}
-
-// forget forgets conversations, which it returns. over is given how many there are. The caller holds mu.
-func (g *registry) forget(over func(c *conversation, left int) bool) (forgotten []*conversation) {
 	left := len(g.all)
 	g.all = slices.DeleteFunc(g.all, func(c *conversation) bool {
-		if !over(c, left) {
+		if !c.used.Before(old) && (c.flights > 0 || !over(left)) {
 			return false
 		}
 		left--
 		g.bytes -= c.size
 		c.evicted = true
-		c.history, c.responses, c.calls, c.hop, c.held = nil, nil, nil, nil, nil
-		forgotten = append(forgotten, c)
+		c.history, c.responses, c.held = nil, nil, nil
+		evicted = append(evicted, c)
 		return true
 	})
-	return forgotten
+	return evicted
 }
 
-// arm has sweep run at a time, unless it runs earlier. The caller holds mu.
-func (g *registry) arm(at time.Time) {
-	if g.timer != nil && !g.due.After(at) {
+// await ends the turn of a conversation when nothing goes on with it for IdleTimeout. The caller holds mu.
+func (g *registry) await(c *conversation) {
+	if c.idle != nil {
+		c.idle.Reset(g.t.o.IdleTimeout)
 		return
 	}
-	if g.timer != nil {
-		g.timer.Stop()
-	}
-	g.due = at
-	g.timer = time.AfterFunc(max(time.Until(at), time.Millisecond), func() { g.sweep(false) })
+	c.idle = time.AfterFunc(g.t.o.IdleTimeout, func() {
+		defer recovered()
+		g.mu.Lock()
+		isIdle := c.open && c.flights == 0 // else the end of the answer resets the timer
+		c.open = c.open && !isIdle
+		g.mu.Unlock()
+		if isIdle {
+			c.close(false)
+		}
+	})
 }
 
-// sweep ends what nobody goes on with, or all that is open.
-func (g *registry) sweep(all bool) {
+// end ends all that is open, also if a client has left an answer without closing it.
+func (g *registry) end() {
 	defer recovered()
-	now := time.Now()
 	var failed []*flight
-	var ended []*conversation
 	g.mu.Lock()
-	next := now.Add(maxAge)
-	later := func(at time.Time) bool { // reports whether it is later than now, and waits for it
-		if at.After(now) && at.Before(next) {
-			next = at
-		}
-		return at.After(now)
-	}
-	forgotten := g.forget(func(c *conversation, _ int) bool {
-		c.held = slices.DeleteFunc(c.held, func(f *flight) bool {
-			over := all || !later(f.deadline)
-			if over {
-				failed = append(failed, f)
-			}
-			return over
-		})
-		old, idle := c.used.Add(maxAge), c.used.Add(g.t.o.IdleTimeout)
-		busy := c.flights > 0 && old.After(now)
-		switch {
-		case all && c.open, // also if a client has left an answer without closing it
-			c.open && !busy && !later(idle):
-			c.open = false
-			ended = append(ended, c)
-		case all || busy || c.open:
-		case later(old):
-			if idle.Before(now) {
-				c.work = nil
-			}
-		default:
-			return true
-		}
-		return false
+	open := g.where(func(c *conversation) bool {
+		failed = append(failed, c.held...)
+		wasOpen := c.open
+		c.held, c.open = nil, false
+		return wasOpen
 	})
-	if !all {
-		g.timer = nil
-		if len(g.all) > 0 {
-			g.arm(next)
-		}
-	}
 	g.mu.Unlock()
 	for _, f := range failed {
 		f.expire()
 	}
-	for _, c := range append(ended, forgotten...) {
-		c.close(all)
+	for _, c := range open {
+		c.close(true)
 	}
 }

@@ -22,8 +22,6 @@ type registry struct {
 	// all has the conversations, the one used longest ago first.
 	all   []*conversation
 	bytes int64
-	timer *time.Timer
-	due   time.Time
 }
 
 // where returns the conversations of which something is true, in their order. The caller holds mu.
@@ -57,9 +55,8 @@ type openCall struct {
 }
 
 const (
-	// maxHistory bounds the messages of a conversation that are known, maxCalls and maxResponses the ids of its tool
-	// calls and responses.
-	maxHistory, maxCalls, maxResponses = 64, 256, 64
+	// maxHistory bounds the messages of a conversation that are known, maxResponses the ids of its responses.
+	maxHistory, maxResponses = 64, 64
 	// maxAge is how long a conversation without an open turn is remembered.
 	maxAge = 24 * time.Hour
 	// strongID is how long the id of a tool call is that no two conversations share. Some
@@ -93,7 +90,7 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 			c.summary = ""
 		}
 		c.ask(l, &m)
-		held, c.held, c.hop = c.held, nil, nil
+		held, c.held = c.held, nil
 		for _, f := range held {
 			f.superseded = true
 		}
@@ -103,7 +100,7 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 	}
 	g.resize(c)
 	evicted := g.evict()
-	g.arm(now.Add(min(g.t.o.IdleTimeout, maxAge)))
+	g.await(c)
 	g.mu.Unlock()
 	for _, e := range evicted {
 		e.close(false)
@@ -124,15 +121,13 @@ func (l *lookup) hasRemote(c *conversation) bool {
 func (g *registry) again(l *lookup) (found *flight) {
 	attempt, invocation := l.x.attempt, l.x.req.Header.Get(awsInvocation)
 	for _, c := range g.all {
-		if c.hop != nil && c.hopToken == l.r.Continuation && c.scope == l.scope {
-			found, c.hop = c.hop, nil
-			found.x = l.x
-			c.flights++
-			return found
-		}
 		for _, f := range c.held {
 			same := sameContext(f.x.req.Context(), l.x.req.Context()) || sameHeader(f.x.req, l.x.req)
 			switch {
+			case f.token != "":
+				if f.token == l.r.Continuation && c.scope == l.scope {
+					found = f
+				}
 			case f.body != l.body, c.external != l.turn || l.declared != "" && c.declared != l.declared,
 				attempt.isNumbered && attempt.number == 0, !attempt.isNumbered && !same && l.declared == "",
 				f.x.req.Header.Get(awsInvocation) != invocation:

@@ -97,7 +97,7 @@ func (t *Transport) CloseIdleConnections() {
 // Close ends the turns that are open: those that wait for results of tools, or for a call to be tried again or to be
 // answered. Call it before the tracer provider is shut down. The transport goes on to work. It always returns nil.
 func (t *Transport) Close() error {
-	t.reg.sweep(true)
+	t.reg.end()
 	return nil
 }
 
