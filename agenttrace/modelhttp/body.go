@@ -212,7 +212,7 @@ const maxErrorBody = 64 << 10
 
 // refused takes a response that is not an answer.
 func (x *exchange) refused(resp *http.Response) {
-	again := retryable(resp) && !x.attempt.isLast
+	again := (modelapi.Retryable(resp) || resp.StatusCode < 400) && !x.attempt.isLast // a redirect is sent again, too
 	if again {
 		after, _ := modelapi.RetryAfter(resp.Header, time.Now())
 		x.failed(&httpError{status: resp.StatusCode}, true, after)
@@ -252,20 +252,4 @@ func (x *exchange) refused(resp *http.Response) {
 			end()
 		}
 	}, end}
-}
-
-// retryable reports whether clients try again after a response.
-func retryable(resp *http.Response) bool {
-	switch resp.Header.Get("X-Should-Retry") {
-	case "true":
-		return true
-	case "false":
-		return false
-	}
-	switch c := resp.StatusCode; c {
-	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return true
-	default:
-		return c >= 500 || c < 400 // a redirect is sent again too
-	}
 }

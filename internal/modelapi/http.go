@@ -41,3 +41,19 @@ func RetryAfter(h http.Header, now time.Time) (wait time.Duration, asked bool) {
 	}
 	return 0, false
 }
+
+// Retryable reports whether clients try again after a response that is no answer.
+func Retryable(resp *http.Response) bool {
+	switch resp.Header.Get("X-Should-Retry") {
+	case "true":
+		return true
+	case "false":
+		return false
+	}
+	switch c := resp.StatusCode; c {
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return true
+	default:
+		return c >= 500
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -163,53 +164,43 @@ func textPart(text string) json.RawMessage {
 
 // Parameters are those of the model's request that a source reported, and nil otherwise.
 type Parameters struct {
-	Temperature      *float64        `json:"temperature,omitempty"`
-	TopP             *float64        `json:"top_p,omitempty"`
-	TopK             *float64        `json:"top_k,omitempty"`
-	MaxTokens        *int64          `json:"max_tokens,omitempty"`
-	FrequencyPenalty *float64        `json:"frequency_penalty,omitempty"`
-	PresencePenalty  *float64        `json:"presence_penalty,omitempty"`
-	Seed             *int64          `json:"seed,omitempty"`
-	Stop             json.RawMessage `json:"stop,omitempty"`
+	Temperature      *float64 `json:"temperature,omitempty"`
+	TopP             *float64 `json:"top_p,omitempty"`
+	TopK             *float64 `json:"top_k,omitempty"`
+	MaxTokens        *int64   `json:"max_tokens,omitempty"`
+	FrequencyPenalty *float64 `json:"frequency_penalty,omitempty"`
+	PresencePenalty  *float64 `json:"presence_penalty,omitempty"`
+	Seed             *int64   `json:"seed,omitempty"`
+	Stop             []string `json:"stop,omitempty"`
 }
 
-// parametersOf reads the parameters of the request in a message's metadata. What has
-// no key of the project's is there under the source's own.
-func parametersOf(m *document.Message, metadata string) Parameters {
+// parameterKeys are the keys under which sources have parameters in the metadata of messages. Of several the first that
+// has one counts.
+var parameterKeys = map[string][]string{
+	"top_p":             {"gen_ai.request.top_p", "ai.settings.topP"},
+	"top_k":             {"gen_ai.request.top_k", "ai.settings.topK"},
+	"max_tokens":        {"gen_ai.request.max_tokens", "ai.settings.maxOutputTokens", "ai.settings.maxTokens"},
+	"frequency_penalty": {"gen_ai.request.frequency_penalty", "ai.settings.frequencyPenalty"},
+	"presence_penalty":  {"gen_ai.request.presence_penalty", "ai.settings.presencePenalty"},
+	"seed":              {"gen_ai.request.seed", "ai.settings.seed"},
+	"stop":              {"gen_ai.request.stop_sequences", "ai.settings.stopSequences"},
+}
+
+// parametersOf reads the parameters of the request in a message's metadata. One of another type is left out.
+func parametersOf(m *document.Message, metadata string) (p Parameters) {
 	var keys map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(metadata), &keys) // what is not an object reports nothing
-	number := func(names ...string) *float64 {
-		for _, name := range names {
-			var n json.Number
-			if json.Unmarshal(keys[name], &n) == nil && n != "" { // a number, or one in a string
-				if f, err := n.Float64(); err == nil {
-					return &f
-				}
+	for name, sources := range parameterKeys {
+		for _, key := range sources {
+			read, raw := p, strings.Trim(string(keys[key]), `"`) // a number, or one in a text
+			if raw != "" && raw != "null" && json.Unmarshal([]byte(`{"`+name+`":`+raw+`}`), &read) == nil {
+				p = read
+				break
 			}
 		}
-		return nil
 	}
-	whole := func(names ...string) *int64 {
-		f := number(names...)
-		if f == nil || *f != float64(int64(*f)) {
-			return nil
-		}
-		return new(int64(*f))
-	}
-	p := Parameters{
-		Temperature:      m.Temperature,
-		TopP:             number("gen_ai.request.top_p", "ai.settings.topP"),
-		TopK:             number("gen_ai.request.top_k", "ai.settings.topK"),
-		MaxTokens:        whole("gen_ai.request.max_tokens", "ai.settings.maxOutputTokens", "ai.settings.maxTokens"),
-		FrequencyPenalty: number("gen_ai.request.frequency_penalty", "ai.settings.frequencyPenalty"),
-		PresencePenalty:  number("gen_ai.request.presence_penalty", "ai.settings.presencePenalty"),
-		Seed:             whole("gen_ai.request.seed", "ai.settings.seed"),
-	}
-	for _, name := range []string{"gen_ai.request.stop_sequences", "ai.settings.stopSequences"} {
-		var list []string
-		if json.Unmarshal(keys[name], &list) == nil && len(list) > 0 {
-			p.Stop = keys[name]
-		}
+	if p.Temperature = m.Temperature; len(p.Stop) == 0 {
+		p.Stop = nil
 	}
 	return p
 }

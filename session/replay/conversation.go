@@ -159,16 +159,11 @@ func orEmpty(input json.RawMessage) json.RawMessage {
 // objectOf is the input of a call as the object that providers want. Some tools take a
 // text or a list: that becomes a member of one.
 func objectOf(input json.RawMessage) json.RawMessage {
-	var text string
 	switch {
 	case input[0] == '{':
 		return input
 	case string(input) == "null":
 		return json.RawMessage("{}")
-	case input[0] == '"' && json.Unmarshal(input, &text) == nil:
-		if text = strings.TrimSpace(text); strings.HasPrefix(text, "{") && json.Valid([]byte(text)) {
-			return json.RawMessage(text) // it was encoded twice
-		}
 	}
 	raw, err := json.Marshal(map[string]json.RawMessage{"input": input})
 	if err != nil {
@@ -298,24 +293,14 @@ func (f *file) pdf() bool { return f.mediaType == "application/pdf" }
 
 // placeholder informs the model of a file whose content is not there, or that the provider does not take.
 func (f *file) placeholder() string {
-	name := f.name
-	if name == "" && !strings.HasPrefix(f.url, "data:") {
+	name := cmp.Or(f.name, f.mediaType)
+	if f.remote() {
 		name = f.url
 	}
-	name = cmp.Or(name, f.mediaType)
-	switch {
-	case f.content != "":
-		if name != f.mediaType {
-			name += ", " + f.mediaType + ","
-		}
-		return "[the file " + name + " cannot be sent]"
-	case f.remote():
-		if name == f.url {
-			return "[the file " + f.url + " cannot be sent]"
-		}
-		return "[the file " + name + " at " + f.url + " cannot be sent]"
+	if f.content == "" && !f.remote() {
+		return "[the file " + name + " was not recorded]"
 	}
-	return "[the file " + name + " was not recorded]"
+	return "[the file " + name + " cannot be sent]"
 }
 
 // textOf is all text of the blocks. A provider may have given it in several pieces,

@@ -189,10 +189,6 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 			return http.Header{"Retry-After": {"3600"}}
 		}, "slow down",
 			100, 1, 0, "slow down; the server asks to wait 1h0m0s"},
-		{"no money", 429, func() http.Header {
-			return nil
-		}, `{"error":{"message":"pay","code":"insufficient_quota"}}`, 100,
-			1, 0, "pay"},
 		{"a mistake", 400, func() http.Header { return nil }, "wrong", 100, 1, 0, "400 Bad Request: wrong"},
 		{"no key", 401, func() http.Header { return nil }, "key", 100, 1, 0, "401"},
 	} {

@@ -205,7 +205,7 @@ var played = []struct {
 // ServeHTTP implements [http.Handler].
 func (p *Player) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		p.upgrade(w, r)
+		http.Error(w, "agenttrace replay answers this by HTTP", http.StatusUpgradeRequired) // clients fall back to that
 		return
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxReply))

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/net/websocket"
-
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -78,53 +76,12 @@ func TestRecordedOutputs(t *testing.T) {
 	}
 }
 
-// TestAnswersOverAWebSocket: a client of the Responses API that sends only what is new gets the answers of the session,
-// and nothing for a request that only prepares the server. Beside a live model it is asked to use HTTP.
-func TestAnswersOverAWebSocket(t *testing.T) {
-	text := func(s string) *document.Part { return &document.Part{Kind: document.KindText, Text: s} }
-	doc := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{
-		{Role: "user", Parts: []*document.Part{text("list it")}},
-		{Role: "assistant", Parts: []*document.Part{
-			{Kind: document.KindTool, Tool: &document.ToolCall{Name: "ls", CallID: "call_1", State: "output-available",
-				Input: json.RawMessage(`{"dir":"a"}`), Output: json.RawMessage(`"a.txt"`)}},
-			{Kind: document.KindStep}, text("There is a.txt."),
-		}}}}}}
-	p := NewPlayer(doc)
-	server := httptest.NewServer(p)
-	defer server.Close()
-	address := "ws" + strings.TrimPrefix(server.URL, "http") + "/v1/responses"
-	ws, err := websocket.Dial(address, "", server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ws.Close()
-	const create = `{"type":"response.create","model":"m","tools":[{"type":"function","name":"ls"}],"input":[`
-	for _, x := range []struct{ request, want string }{
-		{create + `],"generate":false}`, "prepared"},
-		{create + `{"role":"user","content":"list it"}]}`, `"name":"ls"`},
-		{`{"type":"response.create","model":"m","tools":[{"type":"function","name":"ls"}],"previous_response_id":"r","input":[` +
-			`{"type":"function_call_output","call_id":"call_1_` + p.run + `","output":"a.txt"}]}`, "There is a.txt."},
-	} {
-		testscale.Must(t, websocket.Message.Send(ws, x.request))
-		for last := ""; ; {
-			var event string
-			testscale.Must(t, websocket.Message.Receive(ws, &event))
-			if last += event; strings.Contains(event, `"response.completed"`) {
-				if !json.Valid([]byte(event)) || !strings.Contains(last, x.want) {
-					t.Errorf("%s was answered with %s, want %s", x.request, last, x.want)
-				}
-				break
-			}
-		}
-	}
-	if found, left := p.Partings(); len(found) > 0 || left > 0 {
-		t.Errorf("partings %v, %d answers are left", found, left)
-	}
-	p.Live = http.NotFoundHandler()
+// TestAWebSocketIsRefused: clients of the Responses API fall back to HTTP then.
+func TestAWebSocketIsRefused(t *testing.T) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/responses", nil)
 	r.Header.Set("Upgrade", "websocket")
-	if p.ServeHTTP(w, r); w.Code != http.StatusUpgradeRequired {
-		t.Errorf("beside a live model the status is %d", w.Code)
+	if NewPlayer(&document.Document{}).ServeHTTP(w, r); w.Code != http.StatusUpgradeRequired {
+		t.Errorf("the status is %d", w.Code)
 	}
 }
 

@@ -258,7 +258,7 @@ func (c *Client) refused(u *url.URL, resp *http.Response) error {
 	hidden := c.secrets()
 	answered, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what cannot be read is not shown
 	status := hidden.text(resp.Status) + refusal(hidden.body(answered))
-	if wait, ok := modelapi.RetryAfter(resp.Header, time.Now()); ok && wait > 0 && retryable(resp.StatusCode) {
+	if wait, ok := modelapi.RetryAfter(resp.Header, time.Now()); ok && wait > 0 && modelapi.Retryable(resp) {
 		status += fmt.Sprintf("; the server asks to wait %s", wait.Round(time.Second))
 	}
 	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
@@ -368,33 +368,9 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 
 // again reports whether a request may succeed when it is sent again.
 func again(ctx context.Context, resp *http.Response, err error) bool {
-	if err != nil {
-		return ctx.Err() == nil && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
-			errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
+	if err == nil {
+		return modelapi.Retryable(resp)
 	}
-	if !retryable(resp.StatusCode) || strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false") {
-		return false
-	}
-	if resp.StatusCode != http.StatusTooManyRequests {
-		return true
-	}
-	// An account without money is refused by the same status.
-	head, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(head), resp.Body), resp.Body}
-	return !bytes.Contains(head, []byte("insufficient_quota")) &&
-		!bytes.Contains(head, []byte("billing_hard_limit_reached"))
-}
-
-// retryable reports whether a status reports that the server cannot take the request now.
-func retryable(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return true
-	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
-		return false
-	}
-	return status >= 500
+	return ctx.Err() == nil && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
 }

@@ -214,27 +214,12 @@ func resultOf(c *document.ToolCall) *toolResult {
 	return r
 }
 
-// isContent reports whether a value is a list of contents, as clients check them.
+// isContent reports whether a value is a list of contents.
 func isContent(raw json.RawMessage) bool {
-	var blocks []struct {
-		Type     string
-		Text     *string
-		Data     string
-		MimeType string
-		URI      string
-		Resource json.RawMessage
-	}
+	var blocks []struct{ Type string }
 	if json.Unmarshal(raw, &blocks) != nil || len(blocks) == 0 {
 		return false
 	}
-	for _, b := range blocks {
-		switch {
-		case b.Type == "text" && b.Text != nil:
-		case (b.Type == "image" || b.Type == "audio") && b.Data != "" && b.MimeType != "":
-		case b.Type == "resource" && b.Resource != nil, b.Type == "resource_link" && b.URI != "":
-		default:
-			return false
-		}
-	}
-	return true
+	kinds := []string{"text", "image", "audio", "resource", "resource_link"}
+	return !slices.ContainsFunc(blocks, func(b struct{ Type string }) bool { return !slices.Contains(kinds, b.Type) })
 }
