@@ -39,29 +39,38 @@ func (d *converseAnswer) Body(data []byte) {
 		return
 	}
 	for i, b := range m.in("output", "message").get("content").objects() {
-		reasoning, call, result := b.in("reasoningContent"), b.in("toolUse"), b.in("toolResult")
-		switch {
-		case b.get("text") != "":
-			d.a.whole(d.a.block(i, Text), b.text("text"))
-		case reasoning != nil:
-			d.a.whole(d.a.block(i, Reasoning), reasoning.in("reasoningText").text("text"))
-		case call != nil:
-			d.begin(i, call)
-			c := d.a.block(i, Call)
-			d.a.add(c, string(call.get("input")))
-			d.a.close(c)
-		case result != nil:
+		if result := b.in("toolResult"); result != nil {
 			d.a.Sink.Output(result.text("toolUseId"), converseOutput(result.get("content")), result.text("status") == "error")
 		}
+		d.begin(i, b)
+		d.delta(i, b)
+		d.a.closeAt(i)
 	}
 	d.a.Stop, d.a.Ended = m.text("stopReason"), true
 	d.usage(m.get("usage"))
 }
 
-// begin begins a call.
-func (d *converseAnswer) begin(index int, call object) {
-	b := d.a.block(index, Call)
-	b.ID, b.Name, b.Server = call.text("toolUseId"), call.text("name"), call.text("type") == "server_tool_use"
+// begin begins a call, if a block is one.
+func (d *converseAnswer) begin(index int, block object) {
+	if call := block.in("toolUse"); call != nil {
+		b := d.a.block(index, Call)
+		b.ID, b.Name, b.Server = call.text("toolUseId"), call.text("name"), call.text("type") == "server_tool_use"
+	}
+}
+
+// delta takes a piece of a block, or a whole one: then the input of a call is JSON, and no text.
+func (d *converseAnswer) delta(index int, block object) {
+	reasoning, call := block.in("reasoningContent"), block.in("toolUse")
+	switch input := call.get("input"); {
+	case block.get("text") != "":
+		d.a.add(d.a.block(index, Text), block.text("text"))
+	case reasoning != nil:
+		d.a.add(d.a.block(index, Reasoning), cmp.Or(reasoning.text("text"), reasoning.in("reasoningText").text("text")))
+	case input.isText():
+		d.a.add(d.a.block(index, Call), input.text())
+	case call != nil:
+		d.a.add(d.a.block(index, Call), string(input))
+	}
 }
 
 // Event takes an event of ConverseStream, or of the stream of a Nova model, whose events are the members of an object.
@@ -80,21 +89,9 @@ func (d *converseAnswer) event(name string, e object) {
 	index := int(e.count("contentBlockIndex"))
 	switch name {
 	case "contentBlockStart":
-		if call := e.in("start", "toolUse"); call != nil {
-			d.begin(index, call)
-		}
+		d.begin(index, e.in("start"))
 	case "contentBlockDelta":
-		delta := e.in("delta")
-		switch reasoning := delta.in("reasoningContent"); {
-		case delta.get("text") != "":
-			d.a.add(d.a.block(index, Text), delta.text("text"))
-		case reasoning != nil:
-			d.a.add(d.a.block(index, Reasoning), reasoning.text("text"))
-		default:
-			if call := delta.in("toolUse"); call != nil {
-				d.a.add(d.a.block(index, Call), call.text("input"))
-			}
-		}
+		d.delta(index, e.in("delta"))
 	case "contentBlockStop":
 		d.a.closeAt(index)
 	case "messageStop":

@@ -206,14 +206,8 @@ func lineOf(content []byte, key string, i int) int {
 	return list.Content[i].Line
 }
 
-// wrongKind is how the decoder reports a value that is none of a type, and kinds are the types in words.
-var (
-	wrongKind = regexp.MustCompile("^line (\\d+): cannot unmarshal !!(\\w+(?: `.*`)?) into \\*?(\\S+)$")
-	kinds     = map[string]string{"time.Duration": "a duration such as 10m", "int": "a whole number",
-		"int64": "a whole number", "float64": "a number", "string": "a text", "[]string": "a list, such as [a, b]",
-		"map[string]string": "keys with a text each", "map[string]gate.Limit": "figures with a number each",
-		"[]gate.Assertion": "a list, with - before each assertion", "[]gate.Rule": "a list, with - before each rule"}
-)
+// wrongKind is how the decoder reports a value that is none of a type.
+var wrongKind = regexp.MustCompile("^line (\\d+): cannot unmarshal !!(\\w+(?: `.*`)?) into \\S+$")
 
 // explain puts the errors of the decoder into the words of a file, of which types are the structures.
 func explain(err error, types ...any) error {
@@ -223,20 +217,13 @@ func explain(err error, types ...any) error {
 	}
 	lines := make([]string, len(wrong.Errors))
 	for i, text := range wrong.Errors {
-		lines[i] = text
-		unknown, wrong := unknownField.FindStringSubmatch(text), wrongKind.FindStringSubmatch(text)
+		lines[i] = wrongKind.ReplaceAllString(text, "line $1: $2 is not possible here; docs/gate.md and docs/watch.md have what is")
+		unknown := unknownField.FindStringSubmatch(text)
 		for _, t := range types {
-			of := reflect.TypeOf(t)
-			keys := strings.Join(keysOf(of), ", ")
-			switch {
-			case unknown != nil && unknown[3] == of.Name():
-				lines[i] = fmt.Sprintf("line %s: there is no key %s; use %s", unknown[1], unknown[2], keys)
-			case wrong != nil && wrong[3] == "gate."+of.Name():
-				lines[i] = fmt.Sprintf("line %s: %s is not possible here; use the keys %s", wrong[1], wrong[2], keys)
+			if of := reflect.TypeOf(t); unknown != nil && unknown[3] == of.Name() {
+				lines[i] = fmt.Sprintf("line %s: there is no key %s; use %s", unknown[1], unknown[2],
+					strings.Join(keysOf(of), ", "))
 			}
-		}
-		if wrong != nil && kinds[wrong[3]] != "" {
-			lines[i] = fmt.Sprintf("line %s: %s is not possible here; use %s", wrong[1], wrong[2], kinds[wrong[3]])
 		}
 	}
 	return errors.New(strings.Join(lines, "; "))

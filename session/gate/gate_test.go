@@ -1,7 +1,9 @@
 package gate
 
 import (
+	"cmp"
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -359,6 +361,29 @@ func TestAWrongGateNamesThePlace(t *testing.T) {
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", text, err, want)
+		}
+	}
+}
+
+// Reports are well-formed whatever sessions and files are called.
+func TestReportsAreWellFormed(t *testing.T) {
+	name := "a <b> \"c\" & \\d\n\x01|"
+	v := &Verdict{Baseline: 1, Assertions: []Result{{Name: "holds", Passed: true}, {Name: name, Failed: []Failed{
+		{SessionID: name, Failure: Failure{Detail: name}}, {SessionID: "s", Failure: Failure{Detail: "x"}}}}},
+		Regressions: []Change{{Case: name, What: "tokens", A: "a", B: name}}, Changes: []Change{{What: "steps", Step: name}}}
+	for _, v := range []*Verdict{v, {Baseline: 1}} {
+		var report strings.Builder
+		var suite struct {
+			Tests int        `xml:"tests,attr"`
+			Cases []struct{} `xml:"testcase"`
+		}
+		err := v.Write(&report, JUnit, name)
+		if err = cmp.Or(err, xml.Unmarshal([]byte(report.String()), &suite)); err != nil || suite.Tests != len(suite.Cases) {
+			t.Errorf("JUnit: %+v, %v in\n%s", suite, err, report.String())
+		}
+		report.Reset()
+		if err := v.Write(&report, SARIF, name); err != nil || !json.Valid([]byte(report.String())) {
+			t.Errorf("SARIF: %v in\n%s", err, report.String())
 		}
 	}
 }

@@ -34,35 +34,35 @@ type Queue struct {
 	size    int
 	lost    int64
 	closed  bool
-	wake    chan struct{}
+	changed sync.Cond // there is more, or an end of it
 	done    chan struct{}
 }
 
 // NewQueue returns a Queue whose messages record gets, some at a time and in order.
 func NewQueue(record func([]Message)) *Queue {
-	q := &Queue{wake: make(chan struct{}, 1), done: make(chan struct{})}
+	q := &Queue{done: make(chan struct{})}
+	q.changed.L = &q.mu
 	go func() {
 		defer close(q.done)
-		for range q.wake {
-			for {
-				q.mu.Lock()
-				batch, closed := q.waiting, q.closed
-				q.waiting, q.size = nil, 0
-				if closed && q.lost > 0 {
-					batch, q.lost = append(batch, Message{At: time.Now(), Lost: q.lost}), 0
-				}
-				q.mu.Unlock()
-				if len(batch) > 0 {
-					record(batch)
-				} else if closed {
-					return
-				} else {
-					break
-				}
-			}
+		for batch := q.next(); batch != nil; batch = q.next() {
+			record(batch)
 		}
 	}()
 	return q
+}
+
+// next waits for messages. It returns nil at the end.
+func (q *Queue) next() (batch []Message) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.waiting) == 0 && !q.closed {
+		q.changed.Wait()
+	}
+	batch, q.waiting, q.size = q.waiting, nil, 0
+	if q.closed && q.lost > 0 {
+		batch, q.lost = append(batch, Message{At: time.Now(), Lost: q.lost}), 0
+	}
+	return batch
 }
 
 // put adds a message. A nil line is one that was too long to be kept.
@@ -76,21 +76,15 @@ func (q *Queue) put(m Message) {
 	m.Lost, q.lost = q.lost, 0
 	q.waiting = append(q.waiting, m)
 	q.size += len(m.Line)
-	select {
-	case q.wake <- struct{}{}:
-	default: // it looks again before it waits
-	}
+	q.changed.Signal()
 }
 
 // Close returns when all that was put is recorded. What is put later is lost.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
+	q.changed.Signal()
 	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
 	<-q.done
 }
 

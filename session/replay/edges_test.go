@@ -130,9 +130,10 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 	if err != nil || leaked(keptOf(t, b, c, a)) {
 		t.Errorf("escaped: %v, %v", a, err)
 	}
-	s = serve(t, `data: {"choices":[{"delta":{"content":`+quote("it is "+key[:9])+`}}]}`+"\n\n"+
-		`data: {"choices":[{"delta":{"content":`+quote(key[9:])+`},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n")
-	c = s.client("openai-chat")
+	s = serve(t, `data: {"type":"text-start","id":"t"}`+"\n\n"+
+		`data: {"type":"text-delta","id":"t","delta":`+quote("it is "+key[:9])+"}\n\n"+
+		`data: {"type":"text-delta","id":"t","delta":`+quote(key[9:])+"}\n\ndata: [DONE]\n")
+	c = s.client("ai-sdk")
 	c.Key = key
 	if a, err = b.Run(t.Context(), c); err != nil || leaked(keptOf(t, b, c, a)) {
 		t.Errorf("in pieces: %v, %v", a, err)

@@ -178,8 +178,7 @@ func (a *Answer) take(r *reply) (waiting []*block) {
 func (c *Client) URL() (*url.URL, error) {
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("endpoint %q is not the URL of a server; name one such as https://api.openai.com/v1",
-			withoutUser(c.Endpoint))
+		return nil, errors.New("the endpoint is not the URL of a server; name one such as https://api.openai.com/v1")
 	}
 	if c.Format.path != "" && !strings.HasSuffix(strings.TrimRight(u.Path, "/"), c.Format.path) {
 		u = u.JoinPath(c.Format.path)
@@ -187,21 +186,11 @@ func (c *Client) URL() (*url.URL, error) {
 	return u, nil
 }
 
-// withoutUser is what is not a URL without what may be a password in it.
-func withoutUser(endpoint string) string {
-	endpoint, _, _ = strings.Cut(endpoint, "?")
-	scheme, rest, ok := strings.Cut(endpoint, "://")
-	if at := strings.LastIndexByte(rest, '@'); ok && at >= 0 {
-		return scheme + "://" + rest[at+1:]
-	}
-	return endpoint
-}
-
-// shown is a URL without what it may report of a user: a password, or a key in the query.
-func shown(u *url.URL) string {
+// shown is a URL as it may be printed: without what may prove who asks, such as a password, or a key in the query.
+func (c *Client) shown(u *url.URL) string {
 	public := *u
 	public.User, public.RawQuery, public.ForceQuery, public.Fragment, public.RawFragment = nil, "", false, "", ""
-	return public.String()
+	return c.secrets().text(public.String())
 }
 
 // direct follows no redirects: the key would go along to wherever they lead.
@@ -245,7 +234,7 @@ func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (_ *reply, 
 	if len(text) > maxReply {
 		text, readErr = text[:maxReply], fmt.Errorf("the reply is longer than %d MiB", maxReply>>20)
 	}
-	r, err := c.Format.reply(hidden.body(text), readErr)
+	r, err := c.Format.reply([]byte(hidden.text(string(text))), readErr)
 	hidden.reply(r)
 	if err != nil {
 		return r, fmt.Errorf("read the reply of %s as %s: %w", c.shown(u), c.Format.Name, err)
@@ -257,7 +246,7 @@ func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (_ *reply, 
 func (c *Client) refused(u *url.URL, resp *http.Response) error {
 	hidden := c.secrets()
 	answered, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what cannot be read is not shown
-	status := hidden.text(resp.Status) + refusal(hidden.body(answered))
+	status := hidden.text(resp.Status) + refusal([]byte(hidden.text(string(answered))))
 	if wait, ok := modelapi.RetryAfter(resp.Header, time.Now()); ok && wait > 0 && modelapi.Retryable(resp) {
 		status += fmt.Sprintf("; the server asks to wait %s", wait.Round(time.Second))
 	}
@@ -269,9 +258,6 @@ func (c *Client) refused(u *url.URL, resp *http.Response) error {
 	}
 	return &StatusError{Endpoint: c.shown(u), Code: resp.StatusCode, status: status}
 }
-
-// shown is a URL as it may be printed: without what may prove who asks.
-func (c *Client) shown(u *url.URL) string { return c.secrets().text(shown(u)) }
 
 // StatusError is a server's refusal of a request.
 type StatusError struct {

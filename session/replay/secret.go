@@ -90,42 +90,31 @@ func newSecrets(values []string) *secrets {
 
 // notations are a value as it may be written.
 func notations(v string) []string {
-	all := []string{v, url.QueryEscape(v), url.PathEscape(v)}
-	plain, escaped := v, v
-	for range 3 { // JSON in a text of JSON escapes what is escaped
-		plain, escaped = string(jsonscan.AppendString(nil, plain)), string(modelapi.Quote(escaped))
-		plain, escaped = plain[1:len(plain)-1], escaped[1:len(escaped)-1] // the latter with <, > and & as escapes
-		all = append(all, plain, escaped)
-	}
-	return all
+	plain, escaped := string(jsonscan.AppendString(nil, v)), string(modelapi.Quote(v)) // the latter with <, > and & as escapes
+	return []string{v, url.QueryEscape(v), url.PathEscape(v), plain[1 : len(plain)-1], escaped[1 : len(escaped)-1]}
 }
 
+// text returns a text without the values: also where strings of JSON have them in escapes that nobody needs, or are in
+// strings themselves.
 func (s *secrets) text(t string) string {
 	for _, form := range s.forms {
-		if strings.Contains(t, form) {
-			t = strings.ReplaceAll(t, form, keyMarker)
-		}
+		t = strings.ReplaceAll(t, form, keyMarker)
 	}
 	if s.short != nil {
 		for range 2 { // matches share what is between them
 			t = s.short.ReplaceAllString(t, "${1}"+keyMarker+"${3}")
 		}
 	}
-	return t
-}
-
-// body returns what a server sent without the values: also where JSON has them in escapes that nobody needs.
-func (s *secrets) body(raw []byte) []byte {
-	if len(s.forms) == 0 && s.short == nil {
-		return raw
+	if len(s.forms) == 0 && s.short == nil || !strings.Contains(t, `\`) {
+		return t
 	}
-	return []byte(s.text(literal.ReplaceAllStringFunc(string(raw), func(quoted string) string {
+	return literal.ReplaceAllStringFunc(t, func(quoted string) string {
 		var plain string
 		if json.Unmarshal([]byte(quoted), &plain) != nil || s.text(plain) == plain {
 			return quoted
 		}
 		return string(jsonscan.AppendString(nil, s.text(plain)))
-	})))
+	})
 }
 
 // literal is a string in JSON.
@@ -159,7 +148,7 @@ func (s *secrets) raw(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return raw
 	}
-	if out := s.body(raw); json.Valid(out) {
+	if out := json.RawMessage(s.text(string(raw))); json.Valid(out) {
 		return out
 	}
 	return json.RawMessage(`"` + keyMarker + `"`)

@@ -2,79 +2,45 @@ package replay
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Nobody asked for a stream, but some servers and proxies answer with one all the same.
-
-// errCutStream is of a stream of which the end is missing.
-var errCutStream = errors.New("the stream ended before the answer did")
-
-// decodes returns what reads a reply that is one JSON document with the member, or a stream of server-sent events of
-// the same API. It is given the error that reading ended with. With an error it returns what there was before it.
+// decodes returns what reads a reply that is one JSON document with the member, which has a list. It is given the error
+// that reading ended with.
 func decodes(api *modelapi.API, member string) func([]byte, error) (*reply, error) {
 	return func(text []byte, err error) (*reply, error) {
-		text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
-		a := &modelapi.Answer{Budget: len(text)}
-		decoder := api.Decode(a)
-		stream := isStream(text)
-		var members map[string]json.RawMessage
+		text = bytes.TrimSpace(text)
 		switch {
-		case stream:
-			err = cmp.Or(decodeEvents(decoder, a, events(text)), err)
-			if !a.Ended {
-				err = cmp.Or(err, errCutStream)
-			}
 		case err != nil:
 			return nil, err
 		case len(text) == 0:
 			return nil, errors.New("the reply is empty")
 		case !json.Valid(text):
-			return nil, fmt.Errorf("the reply is neither JSON nor a stream of events: it begins with %q; "+
-				"check that --endpoint is that of the API", head(text))
-		default:
-			if err := json.Unmarshal(text, &members); err != nil {
-				return nil, err
-			}
-			decoder.Body(text)
-			var list []json.RawMessage
-			has := json.Unmarshal(members[member], &list) == nil && list != nil && (len(list) > 0 || api != modelapi.Chat)
-			switch {
-			case a.Err != nil: // with status 200, as some proxies have it
-				return nil, a.Err
-			case !has:
-				return nil, errors.New("it has no " + member)
-			}
+			return nil, fmt.Errorf("the reply is not JSON: it begins with %q; check that --endpoint is that of the API",
+				document.Head(string(text), 60))
+		}
+		a := &modelapi.Answer{Budget: len(text)}
+		api.Decode(a).Body(text)
+		list := gjson.GetBytes(text, member)
+		switch {
+		case a.Err != nil: // with status 200, as some proxies have it
+			return nil, a.Err
+		case !list.IsArray() || api == modelapi.Chat && len(list.Array()) == 0:
+			return nil, errors.New("it has no " + member)
 		}
 		out := replyOf(a, api)
-		err = cmp.Or(err, a.Err)
-		empty := out.empty()
-		if stream && empty != nil {
-			return nil, cmp.Or(err, empty)
-		}
-		return out, cmp.Or(err, empty)
+		return out, out.empty()
 	}
-}
-
-// decodeEvents decodes the events, until one reports an error or is none.
-func decodeEvents(decoder modelapi.Decoder, a *modelapi.Answer, events []json.RawMessage) error {
-	for _, event := range events {
-		if !json.Valid(event) {
-			return fmt.Errorf("an event of the stream is not JSON: it begins with %q", head(event))
-		}
-		if decoder.Event("", event); a.Err != nil {
-			return a.Err
-		}
-	}
-	return nil
 }
 
 // replyOf returns what an answer came to. What the provider executed is not part of it.
@@ -85,7 +51,7 @@ func replyOf(a *modelapi.Answer, api *modelapi.API) *reply {
 		text := b.Content()
 		switch {
 		case b.Kind == modelapi.Call:
-			if !b.Server && (!b.Open || text != "") {
+			if !b.Server {
 				called = true
 				out.blocks = append(out.blocks, block{kind: callBlock, id: b.ID, name: b.Name, input: b.Input()})
 			}
@@ -125,22 +91,6 @@ func (r *reply) count(u *modelapi.Usage) {
 		tokens, r.basis = tokens.Disjoint(), semconv.BasisInclusive
 	}
 	r.usage = (*session.Usage)(&tokens)
-}
-
-// head is how a text begins, for an error.
-func head(text []byte) string {
-	const long = 60
-	r := []rune(string(text[:min(len(text), 4*long)]))
-	return string(r[:min(len(r), long)])
-}
-
-func isStream(text []byte) bool {
-	for _, field := range []string{"data:", "event:", ":", "id:", "retry:"} {
-		if bytes.HasPrefix(text, []byte(field)) {
-			return true
-		}
-	}
-	return false
 }
 
 func events(text []byte) (all []json.RawMessage) {
