@@ -1,12 +1,9 @@
 package store
 
 import (
-	"errors"
-	"fmt"
 	"regexp"
 	"regexp/syntax"
 	"time"
-	"unicode/utf8"
 )
 
 // SearchQuery selects what is looked through.
@@ -24,34 +21,12 @@ type SearchQuery struct {
 }
 
 // Compile returns the regular expression that Text is, in the syntax of package regexp. It ignores case, and ^ and $
-// match at the beginning and end of each line; (?-i) and (?-m) change that. An error names the character at which the
-// expression is wrong.
+// match at the beginning and end of each line; (?-i) and (?-m) change that.
 func (q SearchQuery) Compile() (*regexp.Regexp, error) {
-	_, err := syntax.Parse(q.Text, syntax.Perl)
-	if err == nil {
-		return regexp.Compile("(?im)" + q.Text)
+	if _, err := syntax.Parse(q.Text, syntax.Perl); err != nil {
+		return nil, err // as it was typed
 	}
-	var wrong *syntax.Error
-	if !errors.As(err, &wrong) {
-		return nil, err
-	}
-	return nil, fmt.Errorf("regular expression %q, character %d: %s", q.Text, wrongAt(q.Text, wrong.Code), wrong.Code)
-}
-
-// wrongAt returns the number of the character, from 1, from which on an expression has a problem: no prefix that ends
-// before it does, and all others do.
-func wrongAt(text string, code syntax.ErrorCode) int {
-	at, had := 0, false
-	for i, r := range text {
-		_, err := syntax.Parse(text[:min(i+utf8.RuneLen(r), len(text))], syntax.Perl)
-		var wrong *syntax.Error
-		has := errors.As(err, &wrong) && wrong.Code == code
-		if has && !had {
-			at = i
-		}
-		had = has
-	}
-	return utf8.RuneCountInString(text[:at]) + 1
+	return regexp.Compile("(?im)" + q.Text)
 }
 
 // Types of hits that are in no part.

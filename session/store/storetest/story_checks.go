@@ -256,7 +256,7 @@ func init() {
 		"search": func(h *harness, s Store, a *args) any {
 			found, err := h.hits(s, a)
 			if err != nil {
-				_, reason, _ := strings.Cut(err.Error(), `", `)
+				_, reason, _ := strings.Cut(err.Error(), ": ")
 				return reason
 			}
 			var all []string
