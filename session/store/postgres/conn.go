@@ -68,42 +68,33 @@ var distributedDialect = func() *store.Dialect {
 	return &d
 }()
 
-// indexHint names an index, which the planner of PostgreSQL chooses by itself.
-var indexHint = regexp.MustCompile(` INDEXED BY \w+`)
+// placeholder matches parameters, hints, which the planner of PostgreSQL does not need, and what is within quotes.
+var placeholder = regexp.MustCompile(` INDEXED BY \w+|'[^']*'|"[^"]*"|\?[1-9]?`)
+
+// numberedQueries has the queries of this program by their texts, which are few.
+var numberedQueries sync.Map
 
 // numbered replaces the parameters ? and ?1 of a query by $1, $2, …, except within quotes, and leaves out hints.
 func numbered(query string) string {
 	if known, ok := numberedQueries.Load(query); ok {
 		return known.(string)
 	}
-	original := query
-	query = indexHint.ReplaceAllString(query, "")
-	var b strings.Builder
-	quote, n := byte(0), 0
-	for i := 0; i < len(query); i++ {
-		c := query[i]
+	n := 0
+	text := placeholder.ReplaceAllStringFunc(query, func(found string) string {
 		switch {
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '\'' || c == '"':
-			quote = c
-		case c == '?' && i+1 < len(query) && query[i+1] >= '1' && query[i+1] <= '9':
-			c = '$'
-		case c == '?':
+		case found == "?":
 			n++
-			b.WriteString("$" + strconv.Itoa(n))
-			continue
+			return "$" + strconv.Itoa(n)
+		case found[0] == '?':
+			return "$" + found[1:]
+		case found[0] == ' ':
+			return ""
 		}
-		b.WriteByte(c)
-	}
-	numberedQueries.Store(original, b.String())
-	return b.String()
+		return found
+	})
+	numberedQueries.Store(query, text)
+	return text
 }
-
-// numberedQueries has the queries of this program by their texts, which are few.
-var numberedQueries sync.Map
 
 // querying runs queries of the shared SQL on a connection.
 type querying struct {

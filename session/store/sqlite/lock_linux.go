@@ -1,12 +1,8 @@
 package sqlite
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -33,7 +29,7 @@ func (l *inodeLock) lock(f *os.File) (holder string, err error) {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case errors.Is(err, syscall.EWOULDBLOCK):
-			return flockHolder(f), nil
+			return unknownHolder + ", it uses another name of the file", nil
 		}
 		l.f = f // also where the file system has no such locks
 		return "", nil
@@ -48,29 +44,4 @@ func (l *inodeLock) unlock() error {
 	files.close(l.f)
 	l.f = nil
 	return err
-}
-
-// flockHolder names the process that has locked the file, as the kernel lists it.
-func flockHolder(f *os.File) string {
-	var stat syscall.Stat_t
-	list, err := os.Open("/proc/locks")
-	if err != nil || syscall.Fstat(int(f.Fd()), &stat) != nil {
-		return unknownHolder
-	}
-	defer list.Close()
-	inode := ":" + strconv.FormatUint(stat.Ino, 10)
-	for lines := bufio.NewScanner(list); lines.Scan(); {
-		// 1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 || fields[1] != "FLOCK" || !strings.HasSuffix(fields[5], inode) {
-			continue
-		}
-		name, err := os.ReadFile("/proc/" + fields[4] + "/comm")
-		if err != nil {
-			continue // of another namespace
-		}
-		return fmt.Sprintf("it is process %s (%s), by another name of the file",
-			fields[4], strings.TrimSpace(string(name)))
-	}
-	return unknownHolder
 }
