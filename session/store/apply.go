@@ -155,6 +155,7 @@ func (a *applier) session(id string) *sessionWork {
 		w = &sessionWork{id: id, messages: make(map[string]*messageWork), touched: make(map[string]bool)}
 		a.sessions[id] = w
 		a.order = append(a.order, w)
+		a.rows.sessions.want(id)
 	}
 	return w
 }
@@ -169,7 +170,12 @@ func (w *sessionWork) message(id string) *messageWork {
 	return m
 }
 
+// group notes by session and message what a batch reports, and has the rows read that it names.
 func (a *applier) group(b *Batch) {
+	message := func(sessionID, id string) *messageWork {
+		a.rows.messages.want(id)
+		return a.session(sessionID).message(id)
+	}
 	for i := range b.Sessions {
 		c := &b.Sessions[i]
 		w := a.session(c.ID)
@@ -177,20 +183,21 @@ func (a *applier) group(b *Batch) {
 	}
 	for i := range b.Messages {
 		c := &b.Messages[i]
-		m := a.session(c.SessionID).message(c.ID)
+		m := message(c.SessionID, c.ID)
 		m.changes = append(m.changes, c)
 	}
 	for i := range b.Parts {
 		c := &b.Parts[i]
-		m := a.session(c.SessionID).message(c.MessageID)
+		m := message(c.SessionID, c.MessageID)
 		m.parts = append(m.parts, c)
 	}
 	for i := range b.SpanRefs {
 		l := &b.SpanRefs[i]
 		w := a.session(l.SessionID)
 		w.links = append(w.links, l)
+		a.rows.spanRefs.want(keyOfSpan(l))
 		if l.reports() {
-			m := w.message(l.MessageID)
+			m := message(l.SessionID, l.MessageID)
 			m.links = append(m.links, l)
 		}
 	}
@@ -198,11 +205,18 @@ func (a *applier) group(b *Batch) {
 		d := &b.Decisions[i]
 		w := a.session(d.SessionID)
 		w.decided = append(w.decided, d)
+		a.rows.decisions.want(d.ID)
 	}
 	for i := range b.Annotations {
 		n := &b.Annotations[i]
 		w := a.session(n.SessionID)
 		w.noted = append(w.noted, n)
+		a.rows.annotations.want(keyOfAnnotation(n))
+	}
+	for i := range b.Blobs {
+		if blobs := a.rows.blobs[b.Blobs[i].Kind]; blobs != nil {
+			blobs.want(b.Blobs[i].Digest)
+		}
 	}
 }
 

@@ -298,9 +298,8 @@ func (a *applier) moveCut(w *sessionWork) {
 	for i := range markers {
 		of[i] = markers[i].MessageID
 	}
-	if of = a.rows.messages.unknown(of); len(of) > 0 {
-		a.rows.ask(a.rows.messages.read(of...))
-	}
+	a.rows.messages.want(of...)
+	a.rows.ask()
 	for i := range markers {
 		m := a.rows.message(markers[i].MessageID)
 		if m == nil || m.HiddenAt != nil {

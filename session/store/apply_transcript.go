@@ -72,10 +72,8 @@ func namedBy(observations []Observation, known map[string]bool) []string {
 // transcriptQueries read sessions and the transcripts below them, those that are not read yet.
 func (a *applier) transcriptQueries(ids []string) []query {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, read := a.rows.transcripts[id]; return read })
-	if len(ids) == 0 {
-		return nil
-	}
-	return []query{a.rows.sessions.read(ids...), a.rows.readTranscripts(ids...)}
+	a.rows.sessions.want(ids...)
+	return []query{a.rows.readTranscripts(ids...)}
 }
 
 func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {

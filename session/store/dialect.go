@@ -4,9 +4,7 @@ package store
 type Dialect struct {
 	// Foreign reports that the store has the three canonical tables only: another program wrote it.
 	Foreign bool
-	// OneWriter reports that one transaction at a time changes the store: what one reads stays true until it ends.
-	OneWriter bool
-	// Distributed reports that rows are distributed over several nodes: there are no recursive queries.
+	// Distributed reports that rows are distributed over several nodes.
 	Distributed bool
 	// Unannotated reports that it has no annotations: an early version or another program wrote it.
 	Unannotated bool

@@ -269,7 +269,7 @@ func (i *importer) alone(in *Imported) {
 			i.rows.fail(ErrReported)
 		}
 	}
-	if i.rows.evaluated && len(i.rows.evaluations(in.evaluable())) > 0 {
+	if len(i.rows.evaluations(in.evaluable())) > 0 {
 		i.rows.fail(ErrReported)
 	}
 }

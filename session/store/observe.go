@@ -85,9 +85,8 @@ func newObserver(a *applier, b *Batch) *observer {
 
 // queries are those for what is stored of observations, and for where those of their traces are kept.
 func (o *observer) queries(observations []Observation) (queries []query) {
-	var keys []ObservationKey
 	for i := range observations {
-		keys = append(keys, keyOf(&observations[i]))
+		o.rows.observations.want(keyOf(&observations[i]))
 		queries = append(queries, o.readTrace(observations[i].TraceID)...)
 	}
 	for i := range o.batch.SpanRefs {
@@ -95,7 +94,7 @@ func (o *observer) queries(observations []Observation) (queries []query) {
 			queries = append(queries, o.readTrace(l.TraceID)...)
 		}
 	}
-	return append(queries, o.rows.observations.read(keys...))
+	return queries
 }
 
 // observe stores the batch's observations and adds what they come to to the work on sessions.
@@ -212,8 +211,7 @@ func (o *observer) replaced(old, row *ObservationRow) {
 		return
 	}
 	if s := old.Attribution.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
-		w := o.session(s)
-		w.observed.lost = append(w.observed.lost, lostAttrs{bounds: timeRange{old.Start, old.End}})
+		o.session(s).observed.lost = true
 	}
 	if t := o.traces[old.TraceID]; t != nil {
 		t.changed = append(t.changed, timeRange{old.Start, old.Until})
@@ -232,9 +230,7 @@ func (o *observer) note(n *Observation) {
 	o.scored("", n.Calls...)
 	for _, call := range n.Calls {
 		switch {
-		case strings.HasPrefix(call, EvaluationPrefix):
-			o.rows.evaluated = true
-		case strings.HasPrefix(call, ResponsePrefix):
+		case strings.HasPrefix(call, EvaluationPrefix), strings.HasPrefix(call, ResponsePrefix):
 		case strings.HasPrefix(call, ModelCallPrefix):
 			o.asked = append(o.asked, asked{call, n.Start - ClockTick, n.End})
 		default:
@@ -271,7 +267,8 @@ func (o *observer) tie() {
 		if at.Until = max(at.End, min(at.LastBelow, math.MaxInt64-1)+1); at.Until != before {
 			t := o.traces[at.TraceID]
 			t.changed = append(t.changed, timeRange{min(before, at.Until), max(before, at.Until)})
-			o.rows.setUntil(*at)
+			o.rows.exec(`UPDATE observations SET until_nano = ? WHERE trace_id = ? AND source = ?`, at.Until, at.TraceID,
+				at.Source)
 		}
 	}
 }

@@ -4,49 +4,22 @@ package store
 // twice: by the keys that are named, and then what belongs to the rows that were found. Merging asks for the rest, such
 // as what a rewind hides, when it comes to it.
 
-// prefetch reads the rows that are named.
+// prefetch reads the rows that a batch names, which is grouped.
 func (a *applier) prefetch(b *Batch) {
-	r := a.rows
-	var sessions, messages, decisions []string
-	var annotations []AnnotationKey
-	var spans []SpanKey
-	for _, w := range a.order {
-		sessions = append(sessions, w.id)
-		for _, m := range w.order {
-			messages = append(messages, m.id)
-		}
-		for _, d := range w.decided {
-			decisions = append(decisions, d.ID)
-		}
-		for _, n := range w.noted {
-			annotations = append(annotations, keyOfAnnotation(n))
-		}
-		for _, l := range w.links {
-			spans = append(spans, keyOfSpan(l))
-		}
-	}
-	digests := make(map[BlobKind][]string)
-	for i := range b.Blobs {
-		digests[b.Blobs[i].Kind] = append(digests[b.Blobs[i].Kind], b.Blobs[i].Digest)
-	}
-	queries := []query{r.readEvaluated, r.sessions.read(sessions...), r.messages.read(messages...),
-		r.decisions.read(decisions...), r.annotations.read(annotations...), r.spanRefs.read(spans...)}
-	for kind, stored := range r.blobs {
-		queries = append(queries, stored.read(digests[kind]...))
-	}
+	var queries []query
 	if b.Adopt != nil {
-		queries = append(queries, a.transcriptQueries(namedBy(b.Observations, make(map[string]bool)))...)
+		queries = a.transcriptQueries(namedBy(b.Observations, make(map[string]bool)))
 	}
 	if a.observer != nil {
 		queries = append(queries, a.observer.queries(b.Observations)...)
 	}
-	r.ask(queries...)
+	a.rows.ask(queries...)
 }
 
 // prefetchRows reads what belongs to the rows that were found, and the rows that observations come to.
 func (a *applier) prefetchRows() {
 	r := a.rows
-	var sessions, messages, whole, decisions, measured, measuredIn []string
+	var sessions, whole, measured, measuredIn []string
 	for _, w := range a.order {
 		sessions = append(sessions, w.id)
 		if row := r.sessions.row(w.id); row != nil {
@@ -60,20 +33,20 @@ func (a *applier) prefetchRows() {
 			}
 			for _, rw := range row.State.Rewinds {
 				if len(w.order)+len(w.observed.messages) > 0 {
-					messages = append(messages, rw.To)
+					r.messages.want(rw.To)
 				}
 			}
 		}
 		for _, d := range w.observed.decisions {
-			decisions = append(decisions, d.ID)
+			r.decisions.want(d.ID)
 		}
-		messages = append(messages, w.observed.stale...)
+		r.messages.want(w.observed.stale...)
 		for _, m := range w.observed.messages {
-			messages, whole = append(messages, m.ID), append(whole, m.ID)
+			r.messages.want(m.ID)
+			whole = append(whole, m.ID)
 		}
 	}
-	r.ask(r.sessions.read(r.sessions.unknown(sessions)...), r.readForks(sessions...), r.decisions.read(decisions...),
-		r.messages.read(r.messages.unknown(messages)...), r.readParts(whole...), r.readStats(measuredIn, measured))
+	r.ask(r.readForks(sessions...), r.readParts(whole...), r.readStats(measuredIn, measured))
 }
 
 // prefetch reads the rows that the import names, and what is stored of the session.
@@ -82,8 +55,9 @@ func (i *importer) prefetch(in *Imported) {
 	w := named.session(in.Session.ID)
 	for k := range in.Messages {
 		w.message(in.Messages[k].Message.ID)
+		i.rows.messages.want(in.Messages[k].Message.ID)
 	}
-	named.group(&Batch{Decisions: in.Decisions, Annotations: in.Annotations, SpanRefs: in.SpanRefs})
-	named.prefetch(&Batch{Blobs: in.Blobs})
+	named.group(&Batch{Decisions: in.Decisions, Annotations: in.Annotations, SpanRefs: in.SpanRefs, Blobs: in.Blobs})
+	i.rows.ask()
 	named.prefetchRows()
 }

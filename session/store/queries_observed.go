@@ -1,31 +1,12 @@
 package store
 
 import (
-	"fmt"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
 )
 
 // Statements for observations, the traces that they are of, and the timeline of their owners.
-
-// reachingRow is an observation as it is written when it is put.
-type reachingRow struct {
-	ObservationRow
-	Reach int64 `column:"reach"`
-}
-
-// Reach is the least even n for which a time is shorter than 2ⁿ nanoseconds, 62 at most; 0 if it is an instant.
-// Observations that last across a given time are looked for reach by reach: those that are shorter than 2ⁿ began
-// no longer than that before it, wherever in a long session the time is.
-func Reach(from, until int64) int64 {
-	if until <= from {
-		return 0
-	}
-	n := bits.Len64(uint64(until - from))
-	return int64(min(n+n%2, 62))
-}
 
 // attributionRow is the attribution of the observation with a key.
 type attributionRow struct {
@@ -40,9 +21,9 @@ func putObservation(s Statements, o, old *ObservationRow, refused *error) {
 	s.Name(NameSession, o.Owner, o.Session)
 	s.Name(NameCall, o.Call)
 	s.Name(NameCall, o.Calls...)
-	row := reachingRow{*o, Reach(o.Start, o.End)}
+	row := *o
 	row.Until = o.End
-	reachingTable.put(s, &row, old == nil, refused)
+	ObservationTable.put(s, &row, old == nil, refused)
 	if old != nil {
 		for _, call := range old.Calls {
 			s.Exec(`DELETE FROM tool_call_requests
@@ -92,12 +73,6 @@ func (r *rows) setOwner(trace, source, owner string) {
 			s.Exec(`UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, owner, source)
 		}
 	})
-}
-
-// setUntil changes until when an observation lasts.
-func (r *rows) setUntil(at spanTime) {
-	r.exec(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
-		at.Until, Reach(at.Start, at.Until), at.TraceID, at.Source)
 }
 
 // mark marks an owner, or deletes its mark where nothing was added.
@@ -302,7 +277,7 @@ func readTimes(key ObservationKey, times *[]spanTime) query {
 
 // opening returns the last time before at when an observation of an owner opens a turn, if before is set, and else the
 // first one from at on. across is set to the bounds of the observations that begin before that and last until after it,
-// if there are any. The cost depends on how many those are, not on how many come before or after.
+// if there are any. The cost depends on how many end later: few, unless something comes late.
 func (r *rows) opening(owner string, at int64, before bool, across **timeRange) (start int64, ok bool) {
 	r.ask(func(s Statements) {
 		which, condition := "min", ">="
@@ -317,7 +292,8 @@ func (r *rows) opening(owner string, at int64, before bool, across **timeRange) 
 			return nil
 		}, owner, at)
 		s.Select(`WITH opening AS MATERIALIZED (`+query+`)
- SELECT min(o.start_nano), max(o.until_nano) FROM opening CROSS JOIN `+reachingAcross, scanRange(across), owner, at)
+ SELECT min(o.start_nano), max(o.until_nano) FROM opening CROSS JOIN observations o INDEXED BY idx_observations_across
+ WHERE o.owner = ?1 AND o.until_nano > opening.at AND o.start_nano < opening.at`, scanRange(across), owner, at)
 	})
 	return start, ok
 }
@@ -331,19 +307,6 @@ func scanRange(found **timeRange) func(Row) error {
 		return nil
 	}
 }
-
-// reachingAcross joins the observations o of the owner ?1 that begin before opening.at and last until after it. One
-// whose reach is n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked
-// for by itself, so few are looked at wherever in a long session the time is. See [Reach].
-var reachingAcross = func() string {
-	var all []string
-	for n := 2; n <= 62; n += 2 {
-		all = append(all, fmt.Sprintf("(%d)", n))
-	}
-	return `(VALUES ` + strings.Join(all, ", ") + `) AS r CROSS JOIN observations o INDEXED BY idx_observations_across
- WHERE o.owner = ?1 AND o.reach = r.column1 AND o.reach > 0 AND o.start_nano < opening.at
- AND o.start_nano > opening.at - (CAST(1 AS BIGINT) << r.column1) AND o.until_nano > opening.at`
-}()
 
 // inWindow are the observations of an owner that begin in a range of time.
 const inWindow = ` FROM observations o INDEXED BY idx_observations_owner_start
@@ -401,31 +364,16 @@ func readCounted(owner string, bounds **timeRange) query {
 	}
 }
 
-// readProofs reads what the observations of the owner prove, by Counter, without those of which nothing is proven. It
-// goes from each counter and proof to the next one in the index, so that the cost does not depend on how many prove the
-// same. An engine that distributes rows over nodes has no recursive queries, and reads them all.
+// readProofs reads what the observations of the owner prove, by Counter, without those of which nothing is proven.
 func (w *ownerWork) readProofs(s Statements) {
-	query := `SELECT DISTINCT usage_counter, usage_proof` + counted + ` ORDER BY usage_counter, usage_proof`
-	if !s.Dialect().Distributed {
-		const of = ` FROM observations INDEXED BY idx_observations_usage_proof WHERE owner = ?1 AND usage_counter `
-		const more = of + `= p.counter AND usage_proof > p.proof`
-		query = `WITH RECURSIVE proofs(counter, proof) AS (
-  SELECT min(usage_counter), CAST(0 AS BIGINT)` + counted + `
-  UNION ALL
-  SELECT CASE WHEN EXISTS (SELECT 1` + more + `) THEN p.counter
-   ELSE (SELECT min(usage_counter)` + of + `> p.counter) END,
-   coalesce((SELECT min(usage_proof)` + more + `), 0) FROM proofs p WHERE p.counter IS NOT NULL
- ) SELECT counter, proof FROM proofs WHERE proof > 0 ORDER BY counter, proof`
-	}
 	w.proofs = nil
 	s.Name(NameSession, w.id)
-	s.Select(query, func(row Row) error {
+	s.Select(`SELECT DISTINCT usage_counter, usage_proof`+counted+` AND usage_proof > 0
+ ORDER BY usage_counter, usage_proof`, func(row Row) error {
 		p := UsageProof{Counter: row.ColumnText(0), Proof: row.ColumnInt64(1)}
-		switch last := len(w.proofs) - 1; {
-		case p.Proof == 0:
-		case last >= 0 && w.proofs[last].Counter == p.Counter:
+		if last := len(w.proofs) - 1; last >= 0 && w.proofs[last].Counter == p.Counter {
 			w.proofs[last].Proof |= p.Proof
-		default:
+		} else {
 			w.proofs = append(w.proofs, p)
 		}
 		return nil
@@ -436,19 +384,9 @@ func (w *ownerWork) readProofs(s Statements) {
 // person may have to approve it. Ids of calls are not unique for longer.
 const callLife = 24 * 60 * 60 * 1_000_000_000
 
-// readEvaluated reads whether there are any evaluations: most stores have none, and need not ask what each batch
-// changes for them. Where others write at the same time, only names that are locked tell.
-func (r *rows) readEvaluated(s Statements) {
-	if r.evaluated = !s.Dialect().OneWriter; r.evaluated {
-		return
-	}
-	s.Select(`SELECT 1 FROM tool_call_requests WHERE call_id >= ?1 AND call_id < ?1 || '~' LIMIT 1`,
-		scanFound(&r.evaluated), EvaluationPrefix)
-}
-
 // evaluations returns the evaluations that are about something, in order.
 func (r *rows) evaluations(about map[string]bool) (all []Observation) {
-	if !r.evaluated || len(about) == 0 {
+	if len(about) == 0 {
 		return nil
 	}
 	known := make(map[ObservationKey]bool)

@@ -35,8 +35,6 @@ type rows struct {
 	// What is known of the sessions that hang on one, and the sessions that were put as forks.
 	forksOf, transcripts map[string][]string
 	forks                map[string]bool
-	// evaluated reports that there may be evaluations; see readEvaluated.
-	evaluated bool
 
 	// later are statements for after the rows, in order; touched are the sessions that changed, for exports that follow
 	// the store.
@@ -73,7 +71,9 @@ func newRows(tx Tx) *rows {
 // table is a working set of any type.
 type table interface {
 	reset()
+	// isDirty reports whether rows are to be written or read.
 	isDirty() bool
+	read(Statements)
 	writeDeleted(Statements)
 	writePut(Statements)
 }
@@ -137,7 +137,7 @@ func (r *rows) within(what, id string, f func()) {
 	}
 }
 
-// ask writes what is to be written, and has queries answered.
+// ask writes what is to be written, reads the rows that are wanted, and has queries answered.
 func (r *rows) ask(queries ...query) {
 	dirty := len(r.changed)+len(r.later)+len(r.touched) > 0 ||
 		slices.ContainsFunc(r.tables(), func(t table) bool { return t.isDirty() })
@@ -146,6 +146,9 @@ func (r *rows) ask(queries ...query) {
 	}
 	r.err = r.tx.Do(func(s Statements) {
 		r.write(s)
+		for _, t := range r.tables() {
+			t.read(s)
+		}
 		for _, q := range queries {
 			q(s)
 		}

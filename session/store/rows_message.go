@@ -49,7 +49,8 @@ func (r *rows) withParts(id string) (*session.Message, *message) {
 func (r *rows) loadWhole(ids ...string) {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.known(id).whole })
 	if len(ids) > 0 {
-		r.ask(r.messages.read(r.messages.unknown(ids)...), r.readParts(ids...))
+		r.messages.want(ids...)
+		r.ask(r.readParts(ids...))
 	}
 }
 

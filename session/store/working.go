@@ -27,6 +27,8 @@ type working[Key comparable, R any] struct {
 
 	entries map[Key]*entry[R]
 	dirty   []*entry[R]
+	// wanted are the keys of rows to be read with the next question.
+	wanted []Key
 }
 
 // rowsOf is the working set of a table. columns has the columns of a key.
@@ -48,26 +50,42 @@ func rowsOf[Key comparable, R any](refused *refusals, t *Table[R], keyOf func(*R
 // single has the column of a key that is one column.
 func single(key string) []string { return []string{key} }
 
-func (t *working[Key, R]) reset() { t.entries, t.dirty = make(map[Key]*entry[R]), nil }
+func (t *working[Key, R]) reset() {
+	t.entries, t.dirty, t.wanted = make(map[Key]*entry[R]), nil, nil
+}
 
-// read reads the rows with some keys.
-func (t *working[Key, R]) read(keys ...Key) query {
-	return func(s Statements) {
-		if len(keys) == 0 {
-			return
+// want has the rows with some keys, of which nothing is known, read with the next question.
+func (t *working[Key, R]) want(keys ...Key) {
+	for _, key := range keys {
+		if t.entries[key] == nil {
+			t.wanted = append(t.wanted, key)
 		}
-		values := make([][]string, len(t.columns(keys[0])))
-		for _, key := range keys {
-			t.entry(key)
-			for i, value := range t.columns(key) {
-				values[i] = append(values[i], value)
-			}
-		}
-		if t.name != 0 {
-			s.Name(t.name, values[0]...)
-		}
-		s.SelectKeys(t.byKey, func(from Row) error { _, err := t.learn(from); return err }, values...)
 	}
+}
+
+// read reads the rows that are wanted.
+func (t *working[Key, R]) read(s Statements) {
+	var values [][]string
+	for _, key := range t.wanted {
+		if t.entries[key] != nil {
+			continue // it is wanted twice, or was put since
+		}
+		t.entry(key)
+		columns := t.columns(key)
+		if values == nil {
+			values = make([][]string, len(columns))
+		}
+		for i, value := range columns {
+			values[i] = append(values[i], value)
+		}
+	}
+	if t.wanted = nil; values == nil {
+		return
+	}
+	if t.name != 0 {
+		s.Name(t.name, values[0]...)
+	}
+	s.SelectKeys(t.byKey, func(from Row) error { _, err := t.learn(from); return err }, values...)
 }
 
 // learn takes over a row that the engine has, and returns it. What the working set knows already is newer.
@@ -98,20 +116,11 @@ func (t *working[Key, R]) row(key Key) *R {
 	return nil
 }
 
-// unknown are those of some keys of which nothing is known.
-func (t *working[Key, R]) unknown(keys []Key) (some []Key) {
-	for _, key := range keys {
-		if t.entries[key] == nil {
-			some = append(some, key)
-		}
-	}
-	return some
-}
-
 // find returns the row with a key, which is read if it is not known.
 func find[Key comparable, R any](r *rows, t *working[Key, R], key Key) *R {
 	if t.entries[key] == nil {
-		r.ask(t.read(key))
+		t.want(key)
+		r.ask()
 	}
 	return t.row(key)
 }
@@ -161,7 +170,7 @@ func (t *working[Key, R]) delete(key Key) {
 // isNew reports whether it is known that the engine has no row, or none when the next one is put.
 func (e *entry[R]) isNew() bool { return e != nil && (e.old == nil || e.deleted) }
 
-func (t *working[Key, R]) isDirty() bool { return len(t.dirty) > 0 }
+func (t *working[Key, R]) isDirty() bool { return len(t.dirty)+len(t.wanted) > 0 }
 
 // writeDeleted deletes what is to be deleted, writePut puts the rest.
 func (t *working[Key, R]) writeDeleted(s Statements) {
