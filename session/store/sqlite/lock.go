@@ -27,10 +27,10 @@ const lockSuffix = ".lock"
 //   - A file beside the database that a path leads to, with the name of its holder. It is the same one for every path
 //     and symbolic link to the database, from any working directory, and through a bind mount of the directory.
 //   - The database itself, by device and inode, which a hard link and a bind mount of the
-//     file share and the file beside it is not: see inodeLock.
+//     file share and the file beside it is not: see lockInode.
 type writerLock struct {
 	beside *flock.Flock
-	inode  inodeLock
+	inode  *os.File
 	owner  string // the line of the file that names the holder
 }
 
@@ -72,24 +72,24 @@ func (l *writerLock) lockFile(path, real string) error {
 	if err != nil {
 		return classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
-	if err := checkHeader(path, f); err != nil {
+	if err = checkHeader(path, f); err == nil && !lockInode(f) {
+		err = lockedError(path, unknownHolder+", it uses another name of the file")
+	}
+	if err != nil {
 		files.close(f)
 		return err
 	}
-	owner, err := l.inode.lock(f)
-	if err != nil {
-		files.close(f)
-		return classifyFile(fmt.Errorf("lock store %s: %w", path, err))
-	}
-	if owner != "" {
-		files.close(f)
-		return lockedError(path, owner)
-	}
+	l.inode = f
 	return nil
 }
 
-func (l *writerLock) unlock() error {
-	return errors.Join(l.inode.unlock(), l.beside.Unlock())
+func (l *writerLock) unlock() (err error) {
+	if l.inode != nil {
+		err = unlockInode(l.inode)
+		files.close(l.inode)
+		l.inode = nil
+	}
+	return errors.Join(err, l.beside.Unlock())
 }
 
 // release unlocks the store when its writing connection is closed.

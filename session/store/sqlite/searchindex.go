@@ -218,7 +218,9 @@ func (f *file) cleanIndex(ctx context.Context) (full, missing []segment, err err
 		return nil, nil, err
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	} else if err != nil {
 		return nil, nil, err
 	}
 	if err := f.read(ctx, func(conn *sqlite.Conn) (err error) {
@@ -247,7 +249,7 @@ func (f *file) cleanIndex(ctx context.Context) (full, missing []segment, err err
 			missing = append(missing, s)
 		}
 	}
-	return full, missing, ignoreAbsent(err)
+	return full, missing, err
 }
 
 func isRecent(entry fs.DirEntry) bool {
@@ -255,32 +257,12 @@ func isRecent(entry fs.DirEntry) bool {
 	return err == nil && time.Since(info.ModTime()) < time.Hour
 }
 
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// forget removes from the search index, if there is one, what was deleted from the store.
-func (f *file) forget(ctx context.Context) error {
-	dir, err := f.indexDir()
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(dir); err != nil {
-		return ignoreAbsent(err)
-	}
-	_, _, err = f.cleanIndex(ctx)
-	return err
-}
-
 // Delete implements [store.Store]. The text of a session is also in the search index.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	if err := s.Writer.Delete(ctx, id); err != nil {
 		return err
 	}
-	if err := s.forget(ctx); err != nil {
+	if _, _, err := s.cleanIndex(ctx); err != nil {
 		return classifyFile(fmt.Errorf("session %s is deleted, but its words are still in the search index %s: %w; "+
 			"delete the directory", id, s.path+indexSuffix, err))
 	}

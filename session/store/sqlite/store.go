@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -45,16 +46,12 @@ var (
 // request is work for the writing goroutine.
 type request struct {
 	do func(sqlstore.Tx) error
-	// claimed decides between the writer and a caller who no longer waits: who closes it first has it.
-	claimed chan struct{}
-	once    sync.Once
+	// claimed decides between the writer and a caller who no longer waits: who sets it has the request.
+	claimed atomic.Bool
 	result  chan error
 }
 
-func (r *request) claim() (mine bool) {
-	r.once.Do(func() { mine = true; close(r.claimed) })
-	return mine
-}
+func (r *request) claim() (mine bool) { return r.claimed.CompareAndSwap(false, true) }
 
 const (
 	// maxRequests is how many requests share a transaction.
@@ -119,13 +116,13 @@ func (s *Store) Close() error {
 	close(s.requests)
 	s.mu.Unlock()
 	<-s.done
-	_ = s.forget(context.Background()) // what remains is deleted when the index is extended
+	_, _, _ = s.cleanIndex(context.Background()) // what remains is deleted when the index is extended
 	return errors.Join(s.Reader.Close(), s.conn.Close(), s.lock.release())
 }
 
 // start has do executed in a transaction, after what was started before it.
 func (s *Store) start(ctx context.Context, do func(sqlstore.Tx) error) (wait func() error) {
-	r := &request{do: do, claimed: make(chan struct{}), result: make(chan error, 1)}
+	r := &request{do: do, result: make(chan error, 1)}
 	wait = func() error { return r.wait(ctx) }
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -130,23 +129,16 @@ func (s *partSet) keep(other *partSet) (n int) {
 	return n
 }
 
-// trigramQuery are the buckets of the trigrams that a part must have, those first that few parts had so far.
-type trigramQuery []wantedBucket
-
-type wantedBucket struct {
-	bucket uint16
-	parts  int // how many of the last segment have it
-}
+// trigramQuery are the buckets of the trigrams that a part must have.
+type trigramQuery []int
 
 // newTrigramQuery returns the query for parts that have all of some texts. It is empty if they have no trigram.
 func newTrigramQuery(texts []string) (q trigramQuery) {
-	seen := map[uint16]bool{}
 	for _, text := range texts {
 		folded := sqlstore.AppendFolded(nil, text)
 		for i := 2; i < len(folded); i++ {
-			if bucket := bucketOf(folded[i-2], folded[i-1], folded[i]); !seen[bucket] {
-				seen[bucket] = true
-				q = append(q, wantedBucket{bucket: bucket})
+			if bucket := int(bucketOf(folded[i-2], folded[i-1], folded[i])); !slices.Contains(q, bucket) {
+				q = append(q, bucket)
 			}
 		}
 	}
@@ -169,11 +161,11 @@ func (q trigramQuery) find(index io.ReaderAt) ([]int, error) {
 	}
 	n := segmentParts
 	for i := 0; i < len(q) && n > fewParts; i++ {
-		group, err := readGroup(index, header, int(q[i].bucket)/bucketsOfGroup)
+		group, err := readGroup(index, header, q[i]/bucketsOfGroup)
 		if err != nil {
 			return nil, err
 		}
-		list, err := listOf(group, int(q[i].bucket)%bucketsOfGroup)
+		list, err := listOf(group, q[i]%bucketsOfGroup)
 		if err != nil {
 			return nil, err
 		}
@@ -181,10 +173,8 @@ func (q trigramQuery) find(index io.ReaderAt) ([]int, error) {
 		if err := set.add(list); err != nil {
 			return nil, err
 		}
-		q[i].parts = set.keep(&set)
 		n = found.keep(&set)
 	}
-	slices.SortStableFunc(q, func(a, b wantedBucket) int { return cmp.Compare(a.parts, b.parts) })
 	parts := make([]int, 0, n)
 	for part := segmentParts - 1; part >= 0; part-- {
 		if found[part/64]&(1<<(part%64)) != 0 {
