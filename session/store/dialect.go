@@ -1,5 +1,7 @@
 package store
 
+import "strings"
+
 // Dialect is in what engines differ where they share SQL.
 type Dialect struct {
 	// Foreign reports that the store has the three canonical tables only: another program wrote it.
@@ -22,12 +24,6 @@ type Dialect struct {
 
 	// Stored is the column of chat_sessions and chat_parts that orders rows by when they were stored.
 	Stored string
-	// Index follows a table that is to be read by an index, NoIndex one that is to be read from its beginning
-	// to its end. An engine that needs no such hints leaves out both.
-	Index   func(name string) string
-	NoIndex string
-	// Contains is a condition: a text contains a literal.
-	Contains func(column, literal string) string
 	// Find is the function that finds where a text, the first argument, contains another: 0 if it does not.
 	Find string
 	// MayContain is a condition: a text in lower case, of which ASCII counts only, contains the parameter. It
@@ -55,6 +51,11 @@ type Dialect struct {
 	// SpanTimes selects the times of an observation by its trace and source: start_nano, end_nano, until_nano and
 	// last_below.
 	SpanTimes string
+}
+
+// Contains is a condition: a text contains a literal.
+func (d *Dialect) Contains(column, literal string) string {
+	return d.Find + "(" + column + ", '" + strings.ReplaceAll(literal, "'", "''") + "') > 0"
 }
 
 // Having returns the dialect for tables chat_sessions, chat_parts and annotations that have these columns only, as an

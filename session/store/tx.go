@@ -31,7 +31,8 @@ type Tx interface {
 }
 
 // Statements are those of one call of [Tx.Do], in the SQL that the engines share: parameters are written ? or ?1, one
-// kind in a statement. INDEXED BY is for SQLite; other engines leave it out.
+// kind in a statement. INDEXED BY and NOT INDEXED are for SQLite; other engines
+// leave them out.
 type Statements interface {
 	// Name notes what the statements name. Whatever they read, another transaction changes only if it names the same
 	// session, message, trace or call. A name is "" where there is none.

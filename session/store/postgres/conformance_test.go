@@ -23,21 +23,6 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, stores(t))
 }
 
-// An engine that fails ends a batch.
-func TestFailures(t *testing.T) {
-	storetest.RunFailures(t, stores(t))
-}
-
-// A long turn is built after it was stored.
-func TestLongTurn(t *testing.T) {
-	storetest.RunLongTurn(t, stores(t))
-}
-
-// A row that cannot be stored is left out with what refers to it, and nothing else changes.
-func TestRefusals(t *testing.T) {
-	storetest.RunRefusals(t, stores(t))
-}
-
 // What other programs write is read as it is.
 func TestSQL(t *testing.T) {
 	storetest.RunSQL(t, stores(t))

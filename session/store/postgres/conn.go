@@ -24,11 +24,7 @@ var dialect = &store.Dialect{
 		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
 	},
 	Stored: "created_at",
-	Index:  func(string) string { return "" },
-	Contains: func(column, literal string) string {
-		return `strpos(` + column + `, '` + strings.ReplaceAll(literal, `'`, `''`) + `') > 0`
-	},
-	Find: "strpos",
+	Find:   "strpos",
 	// As the index is that Migrate makes for searching.
 	MayContain: func(column, param string) string {
 		return `lower(` + column + `) LIKE '%' || regexp_replace(` + param + `, '([\\%_])', '\\\1', 'g') || '%'`
@@ -69,7 +65,7 @@ var distributedDialect = func() *store.Dialect {
 }()
 
 // placeholder matches parameters, hints, which the planner of PostgreSQL does not need, and what is within quotes.
-var placeholder = regexp.MustCompile(` INDEXED BY \w+|'[^']*'|"[^"]*"|\?[1-9]?`)
+var placeholder = regexp.MustCompile(` INDEXED BY \w+| NOT INDEXED|'[^']*'|"[^"]*"|\?[1-9]?`)
 
 // numberedQueries has the queries of this program by their texts, which are few.
 var numberedQueries sync.Map

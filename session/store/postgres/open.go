@@ -46,7 +46,7 @@ const (
 func settings(dsn string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, errors.New("the DSN of the PostgreSQL store is not valid (it is not shown, for it may contain a"+
+		return nil, errors.New("the DSN of the PostgreSQL store is not valid (it is not shown, for it may contain a" +
 			" password): want postgres://user@host:port/database?sslmode=…")
 	}
 	if !strings.Contains(dsn, "pool_max_conns") {

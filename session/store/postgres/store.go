@@ -41,7 +41,7 @@ func OpenReader(ctx context.Context, dsn string) (*Reader, error) {
 		pool.Close()
 		return nil, err
 	}
-	r, err := newReader(ctx, pool, name)
+	r, err := newReader(ctx, pool, name, version)
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -49,7 +49,10 @@ func OpenReader(ctx context.Context, dsn string) (*Reader, error) {
 	return &r, nil
 }
 
-func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, error) {
+// figuresSince is the version of the tables from which on figures of sessions are kept.
+const figuresSince = 12
+
+func newReader(ctx context.Context, pool *pgxpool.Pool, name string, version int) (Reader, error) {
 	distributed, err := isDistributed(ctx, pool)
 	if err != nil {
 		return Reader{}, explain("open store", name, err)
@@ -72,15 +75,8 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, er
 	if err != nil {
 		return Reader{}, explain("open store", name, err)
 	}
-	var figures bool
-	err = pool.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgname = 'empty_session_stats'
- AND tgrelid = to_regclass('chat_parts')) AND EXISTS (SELECT 1 FROM pg_attribute
- WHERE attrelid = to_regclass('session_stats') AND attname = 'turns')`).Scan(&figures)
-	if err != nil {
-		return Reader{}, explain("open store", name, err)
-	}
 	d := base.Having(columns["chat_sessions"], columns["chat_parts"], columns["annotations"])
-	d.Figures = figures
+	d.Figures = !distributed && version >= figuresSince
 	return Reader{sqlstore.NewReader(&source{pool, name, &d}), pool, &d}, nil
 }
 
@@ -116,7 +112,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		return func() error { return <-done }
 	})
 	if err = migrate(ctx, pool, name, o); err == nil {
-		s.Reader, err = newReader(ctx, pool, name)
+		s.Reader, err = newReader(ctx, pool, name, SchemaVersion)
 	}
 	if err != nil {
 		pool.Close()

@@ -19,12 +19,7 @@ var dialect = store.Dialect{
 	NoSession: func(column string) string {
 		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
 	},
-	Stored:  "rowid",
-	Index:   func(name string) string { return " INDEXED BY " + name },
-	NoIndex: " NOT INDEXED",
-	Contains: func(column, literal string) string {
-		return "instr(" + column + ", '" + strings.ReplaceAll(literal, "'", "''") + "') > 0"
-	},
+	Stored:     "rowid",
 	Find:       "instr",
 	MayContain: func(_, _ string) string { return "" }, // the rows are here
 	JSON:       extract,

@@ -64,11 +64,11 @@ func (f *figures) encode() []byte {
 }
 
 // decode sets f to what encode encoded, in the memory that f has. It returns false for anything else.
-func (f *figures) decode(data []byte, names map[string]string) bool {
+func (f *figures) decode(data []byte) bool {
 	if len(data) == 0 || data[0] != figuresVersion {
 		return false
 	}
-	c := coder{data: data[1:], names: names}
+	c := coder{data: data[1:]}
 	f.code(&c)
 	return !c.damaged && len(c.data) == 0
 }
@@ -125,7 +125,6 @@ func (f *figures) code(c *coder) {
 type coder struct {
 	data             []byte
 	writing, damaged bool
-	names            map[string]string // that were read before: most sessions have the same
 }
 
 func (c *coder) int(v *int64) {
@@ -185,12 +184,7 @@ func (c *coder) text(v *string) {
 		c.data = append(c.data, *v...)
 		return
 	}
-	name, ok := c.names[string(c.data[:n])]
-	if !ok {
-		name = string(c.data[:n])
-		c.names[name] = name
-	}
-	*v, c.data = name, c.data[n:]
+	*v, c.data = string(c.data[:n]), c.data[n:]
 }
 
 // length is a number of elements. Of none there are more than bytes.

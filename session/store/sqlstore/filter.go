@@ -116,7 +116,7 @@ func (c *conditions) filter(f *store.SessionFilter) error {
 	if f.User != "" {
 		text := string(jsonscan.AppendString(nil, f.User))
 		c.add(d.Find+"(s.metadata_json, ?) > 0", text) // costs less than the next
-		c.from([]any{text}, `SELECT s.id FROM chat_sessions s`+d.NoIndex+` WHERE `+d.Find+`(s.metadata_json, ?) > 0`)
+		c.from([]any{text}, `SELECT s.id FROM chat_sessions s NOT INDEXED WHERE `+d.Find+`(s.metadata_json, ?) > 0`)
 		c.add(d.JSON("s.metadata_json", "user_id")+" = ?", f.User)
 	}
 	if f.Model != "" {
@@ -209,8 +209,8 @@ func (c *conditions) fromModels(x, y string) {
 	has := func(column string) string {
 		return `(` + c.d.Find + `(` + column + `, ?1) > 0 OR ` + c.d.Find + `(` + column + `, ?2) > 0)`
 	}
-	c.from([]any{x, y}, `SELECT s.id FROM chat_sessions s`+c.d.NoIndex+` WHERE `+has("s.model_json"),
-		`SELECT DISTINCT m.session_id FROM chat_messages m`+c.d.NoIndex+` WHERE m.role = 'assistant' AND `+
+	c.from([]any{x, y}, `SELECT s.id FROM chat_sessions s NOT INDEXED WHERE `+has("s.model_json"),
+		`SELECT DISTINCT m.session_id FROM chat_messages m NOT INDEXED WHERE m.role = 'assistant' AND `+
 			has("m.metadata_json"))
 }
 

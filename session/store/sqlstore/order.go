@@ -101,7 +101,7 @@ func (o *figureOrder) read(among []string, emit func(session.Session) error) err
 func (o *figureOrder) kept(where conditions, few bool, before *ranked) (query string, args []any) {
 	d, column := o.conn.Dialect(), "f."+string(o.q.Sort)
 	// Where conditions select few sessions, these are found first; otherwise the index has all in their order.
-	from := ` FROM session_stats f` + d.Index("idx_session_stats_"+string(o.q.Sort)) + ` CROSS JOIN chat_sessions s`
+	from := ` FROM session_stats f INDEXED BY idx_session_stats_` + string(o.q.Sort) + ` CROSS JOIN chat_sessions s`
 	if few {
 		from = ` FROM chat_sessions s CROSS JOIN session_stats f`
 	}

@@ -164,7 +164,7 @@ func sessionsQuery(conn Conn, q *store.SessionQuery, among []string) (query stri
 	// The order is that of the index on (updated_at, id). Where another condition selects few rows, its own
 	// index is the better one.
 	if !few && q.Agent == "" && q.Sort == store.SortUpdated && !d.Foreign {
-		index = d.Index("idx_chat_sessions_updated")
+		index = " INDEXED BY idx_chat_sessions_updated"
 	}
 	switch {
 	case q.Before == nil:

@@ -63,7 +63,7 @@ type searchedSession struct {
 // titles yields the sessions that have the text in their title.
 func (s *searcher) titles() error {
 	return s.texts(store.TypeSession, "title", `SELECT title, created_at, id, title, agent, NULL, NULL
- FROM chat_sessions`+s.dialect.NoIndex+` WHERE created_at >= ? AND title <> '`+session.Untitled+`'
+ FROM chat_sessions NOT INDEXED WHERE created_at >= ? AND title <> '`+session.Untitled+`'
  ORDER BY `+s.dialect.Stored+` DESC, id DESC`)
 }
 
@@ -208,7 +208,7 @@ func (s *searcher) listed(numbers []int64) error {
 // query returns a query of the parts, since ?1, that meet a condition on the parameters from ?2 on and may have what is
 // searched for, and its parameters.
 func (s *searcher) query(condition string, of ...any) (query string, args []any) {
-	noIndex := s.dialect.NoIndex
+	noIndex := ` NOT INDEXED`
 	if s.Session != "" {
 		noIndex = "" // that of the session is the one to use
 	}

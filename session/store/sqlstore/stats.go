@@ -242,7 +242,6 @@ func (c *counter) readKept(conn Conn, missing []string) error {
 	}
 	var data []byte
 	var f figures
-	names := map[string]string{}
 	return conn.Query(`SELECT session_id, data FROM session_stats`, func(row store.Row) error {
 		s := c.sessions[row.ColumnText(0)]
 		if s == nil || s.excluded {
@@ -251,7 +250,7 @@ func (c *counter) readKept(conn Conn, missing []string) error {
 			return nil
 		}
 		data = store.Bytes(row, 1, data)
-		if f.decode(data, names) {
+		if f.decode(data) {
 			c.count(s, &f)
 		}
 		return nil
