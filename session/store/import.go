@@ -462,9 +462,7 @@ func (i *importer) message(in *session.MessageAndParts) {
 		i.refuse(where, refuse("its id belongs to session %s; it is left out with its parts", old.SessionID))
 		return
 	}
-	// A gap shows again in the end, if there still is one, in the words in which it came.
-	marked := m.MetadataJSON
-	m.MetadataJSON = MarkGap(marked, false)
+	m.MetadataJSON = MarkGap(m.MetadataJSON, false) // it shows again in the end, if there still is one
 	hidden := w.hiddenAt(&m, i.rows, 0)
 	if hidden != nil || m.HiddenAt != nil && w.hides(*m.HiddenAt) {
 		m.HiddenAt = hidden
@@ -473,12 +471,8 @@ func (i *importer) message(in *session.MessageAndParts) {
 		was := *old
 		was.MetadataJSON = MarkGap(was.MetadataJSON, false)
 		merged := mergeMessage(&was, &m, imports)
-		gave := i.gave[m.ID]
-		switch {
+		switch gave := i.gave[m.ID]; {
 		case gave == nil:
-			if cmp.Or(compareMessages(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
-				marked = old.MetadataJSON
-			}
 			m = merged
 		case !equal(old.HiddenAt, gave.HiddenAt):
 			m.HiddenAt = merged.HiddenAt
@@ -489,28 +483,16 @@ func (i *importer) message(in *session.MessageAndParts) {
 	} else {
 		i.putMessage(w, &m, nil) // parts refer to it; whether they have a gap is known when they are there
 	}
-	moved := i.parts(in, known)
-	was := old
-	if was == nil {
-		was = new(session.Message)
-		*was = m
-	}
-	if old == nil || moved || m.MetadataJSON != old.MetadataJSON {
-		switch {
-		case !known.hasGap():
-		case marked != m.MetadataJSON:
-			m.MetadataJSON = marked
-		default:
-			m.MetadataJSON = MarkGap(m.MetadataJSON, true)
-		}
-	}
+	was := cmp.Or(old, new(m))
+	i.parts(in, known)
+	m.MetadataJSON = MarkGap(m.MetadataJSON, known.hasGap())
 	changed := old == nil || !equalMessages(&m, old)
 	i.putMessage(w, &m, was)
 	i.stored(&i.result.Messages, changed, nil, where)
 }
 
-// parts merges the parts of a message, and reports whether any was added or moved.
-func (i *importer) parts(in *session.MessageAndParts, m *message) (moved bool) {
+// parts merges the parts of a message.
+func (i *importer) parts(in *session.MessageAndParts, m *message) {
 	parts := make([]*session.Part, 0, len(in.Parts))
 	for _, p := range in.Parts {
 		if p.Index < 0 || p.Index > MaxIndex {
@@ -519,7 +501,7 @@ func (i *importer) parts(in *session.MessageAndParts, m *message) (moved bool) {
 		}
 		parts = append(parts, &p)
 	}
-	return i.mergeParts(i.work, m, parts, i.displaced[in.Message.ID], imports,
+	i.mergeParts(i.work, m, parts, i.displaced[in.Message.ID], imports,
 		func(p *session.Part, changed bool, refused error) {
 			i.stored(&i.result.Parts, changed, refused, "part "+p.ID)
 		})

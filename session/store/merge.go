@@ -230,12 +230,11 @@ func requests(p *session.Part, requested int64, by int, from origin) bool {
 }
 
 // mergeParts merges parts of a message, each of another id, into those that are stored. displaced are the indexes
-// that some of them requested in the store they come from. done is called for each part. It reports whether parts
-// were added or moved.
+// that some of them requested in the store they come from. done is called for each part.
 func (a *applier) mergeParts(
 	w *sessionWork, m *message, incoming []*session.Part, displaced map[string]int64, from origin,
 	done func(p *session.Part, changed bool, refused error),
-) (moved bool) {
+) {
 	parts, before, requested := slices.Clone(m.parts), maps.Clone(m.requested), maps.Clone(m.requested)
 	places, taken := make(map[string]int, len(parts)), make(map[int64]bool, len(parts))
 	for i := range parts {
@@ -256,9 +255,9 @@ func (a *applier) mergeParts(
 		case stored:
 			var asks bool
 			changed, asks = mergeStored(&parts[i], p, from, &requested)
-			moved, place = moved || asks, place || asks
+			place = place || asks
 		default:
-			changed, moved = true, true
+			changed = true
 			index, was := displaced[p.ID]
 			switch {
 			// An imported part that was displaced keeps the index that it has, if that is free here, so that an export
@@ -286,7 +285,6 @@ func (a *applier) mergeParts(
 		slices.SortFunc(parts, func(x, y session.Part) int { return cmp.Compare(x.Index, y.Index) })
 	}
 	a.rows.setParts(m, parts, requested)
-	return moved
 }
 
 // mergeStored merges a part into the one that is stored under its id, and notes if it asks for another index.

@@ -20,21 +20,6 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, dump)
 }
 
-// An engine that fails ends a batch.
-func TestFailures(t *testing.T) {
-	storetest.RunFailures(t, func(t *testing.T) storetest.Store { return empty(t) })
-}
-
-// A long turn is built after it was stored.
-func TestLongTurn(t *testing.T) {
-	storetest.RunLongTurn(t, func(t *testing.T) storetest.Store { return empty(t) })
-}
-
-// A row that cannot be stored is left out with what refers to it, and nothing else changes.
-func TestRefusals(t *testing.T) {
-	storetest.RunRefusals(t, func(t *testing.T) storetest.Store { return empty(t) })
-}
-
 // What other programs write is read as it is.
 func TestSQL(t *testing.T) {
 	storetest.RunSQL(t, dump)

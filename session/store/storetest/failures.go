@@ -11,33 +11,38 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// RunFailures examines what becomes of a batch when the engine fails at any of the calls that it takes: merging ends,
-// and returns that error. open is as in [Run].
-func RunFailures(t *testing.T, open func(t *testing.T) Store) {
-	h := &harness{T: t, open: open}
-	h.with(func(s Store) {
-		h.apply(s, append(base(), fork("s2", "s1", "a2", 50), foreignTurn(0, 0))...)
-		h.check(s.Transact(t.Context(), func(tx store.Tx) error {
-			for calls := 0; ; calls++ {
-				b := join(assistant("s1", "a2", 21, 11), user("s1", "u4", 40), compaction("s1", "c1", 45, "u2", 9),
-					rewind("u1", 60, false), annotated(annotation("tag", "good", 20, nil)), foreignTurn(0, 0), foreignTurn(0, 1),
-					observed("request", "root", 5, 6, script{}, asks("call"), of("foreign-0", 0)),
-					observed("orphan", "tool", 7, 8, script{}, orphan("call")))
-				_, err := store.Apply(&failing{tx, calls}, &b)
-				switch {
-				case err == nil && calls < 3:
-					return fmt.Errorf("the batch took %d calls", calls)
-				case err == nil:
-					return nil
-				case !errors.Is(err, errFails):
-					return fmt.Errorf("after %d calls: %w", calls, err)
-				}
-				if err := tx.Undo(); err != nil {
-					return err
-				}
+// failureCases are those of an engine that fails, or refuses a row, and of turns that it builds later.
+var failureCases = []testCase{
+	{"failures", "When the engine fails at any of the calls that a batch takes, merging ends and returns that error.",
+		with(failAtEachCall)},
+	{"long-turn", "A long turn, of which only the first observations are built when they are stored, is the same when it " +
+		"is rebuilt.", longTurn},
+	{"refusals", "Of a batch of which the engine cannot hold a row, the rest is stored, and is what it is without the row.",
+		refusedMessage},
+}
+
+func failAtEachCall(h *harness, s Store) {
+	h.apply(s, append(base(), fork("s2", "s1", "a2", 50), foreignTurn(0, 0))...)
+	h.check(s.Transact(h.Context(), func(tx store.Tx) error {
+		for calls := 0; ; calls++ {
+			b := join(assistant("s1", "a2", 21, 11), user("s1", "u4", 40), compaction("s1", "c1", 45, "u2", 9),
+				rewind("u1", 60, false), annotated(annotation("tag", "good", 20, nil)), foreignTurn(0, 0), foreignTurn(0, 1),
+				observed("request", "root", 5, 6, script{}, asks("call"), of("foreign-0", 0)),
+				observed("orphan", "tool", 7, 8, script{}, orphan("call")))
+			_, err := store.Apply(&failing{tx, calls}, &b)
+			switch {
+			case err == nil && calls < 3:
+				return fmt.Errorf("the batch took %d calls", calls)
+			case err == nil:
+				return nil
+			case !errors.Is(err, errFails):
+				return fmt.Errorf("after %d calls: %w", calls, err)
 			}
-		}))
-	})
+			if err := tx.Undo(); err != nil {
+				return err
+			}
+		}
+	}))
 }
 
 var errFails = errors.New("the engine fails")
@@ -55,10 +60,7 @@ func (f *failing) Do(add func(store.Statements)) error {
 	return f.Tx.Do(add)
 }
 
-// RunLongTurn examines that a long turn, of which only the first observations are built when they are stored, is the
-// same when it is rebuilt. open is as in [Run], and what it returns has a method Rebuild.
-func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
-	h := &harness{T: t, open: open}
+func longTurn(h *harness) {
 	const n = 400
 	turn := []store.Batch{observed("a", "root", 0, 9000, script{}, opens, of("s1", 0))}
 	for i := range n {
@@ -71,12 +73,12 @@ func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
 			for i, b := range batches {
 				unbuilt := h.apply(s, b).Unbuilt
 				if !deferring {
-					h.check(rebuild(t.Context()))
+					h.check(rebuild(h.Context()))
 				} else if h.equal("unbuilt", unbuilt, i > 0); i > 0 {
 					h.equal("parts", len(texts(Transcript(h, s, "s1"))), 9)
 				}
 			}
-			h.check(rebuild(t.Context()))
+			h.check(rebuild(h.Context()))
 			h.equal("parts", len(texts(Transcript(h, s, "s1"))), n+2)
 			rows = h.transcripts(s)
 		})
@@ -85,9 +87,7 @@ func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
 	h.equal("built later", built(true), built(false))
 }
 
-// RunRefusals examines what becomes of a batch of which the engine cannot hold a row. open is as in [Run].
-func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
-	h := &harness{T: t, open: open}
+func refusedMessage(h *harness) {
 	batches := []store.Batch{sdkTurn(0, 0), sdkTurn(0, 1), sdkTurn(1, 0)}
 	const refused = "sdk-0-turn-000001" // an answer, with one part and one span
 	want := ""
@@ -106,23 +106,20 @@ func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
 	})
 	for name, order := range map[string][][]int{"one batch": {{0, 1, 2}}, "one by one": {{0}, {1}, {2}},
 		"twice": {{0, 1, 2}, {2, 1, 0}}} {
-		t.Run(name, func(t *testing.T) {
-			h := &harness{T: t, open: open}
-			h.with(func(s Store) {
-				n := int64(0)
-				for _, some := range order {
-					b := join(ordered(batches, some)...)
-					h.check(s.Transact(context.Background(), func(tx store.Tx) error {
-						result, err := store.Apply(&refuser{tx, refused}, &b)
-						n += result.Refused
-						return err
-					}))
-				}
-				if name != "twice" {
-					h.equal("refused", n, int64(2))
-				}
-				h.equal("the rest, and what it is without the row", h.transcripts(s), want)
-			})
+		h.with(func(s Store) {
+			n := int64(0)
+			for _, some := range order {
+				b := join(ordered(batches, some)...)
+				h.check(s.Transact(context.Background(), func(tx store.Tx) error {
+					result, err := store.Apply(&refuser{tx, refused}, &b)
+					n += result.Refused
+					return err
+				}))
+			}
+			if name != "twice" {
+				h.equal("refused "+name, n, int64(2))
+			}
+			h.equal("the rest "+name+", and what it is without the row", h.transcripts(s), want)
 		})
 	}
 }

@@ -54,6 +54,9 @@ func run(t *testing.T, pattern harness) {
 		readCases, retentionCases} {
 		runCases(t, pattern, group)
 	}
+	if !pattern.client {
+		runCases(t, pattern, failureCases)
+	}
 }
 
 // testCase is one rule, in prose, which is printed when it is broken.
