@@ -87,6 +87,8 @@ type assembly struct {
 	sessions   map[string]*stream
 	order      []string // of sessions, parents before children
 	parentRefs []*parentRef
+	// subagents are the parent references that facts name, by the session and the name.
+	subagents map[[2]string]*parentRef
 	// children are the sessions that tool calls started as a source reports it, by the
 	// session that the source names and the id of the call.
 	children map[[2]string]string

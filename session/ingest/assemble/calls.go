@@ -271,6 +271,9 @@ func agree(x, y *fact.Fact) bool {
 	if x.Usage != nil && y.Usage != nil && !agreeOnOutput(x.Usage, y.Usage) {
 		return false
 	}
+	if x.Failed != y.Failed && (x.Failed && len(y.Output) > 0 || y.Failed && len(x.Output) > 0) {
+		return false
+	}
 	a, b := textOf(x.Output), textOf(y.Output)
 	return strings.Contains(a, b) || strings.Contains(b, a) // also where one has no text, or cuts it
 }
@@ -364,17 +367,24 @@ func (c *call) read() {
 		if len(c.output) == 0 ||
 			c.span != nil && len(c.span.Output) == 0 && !n.record && len(n.Output) > len(c.output) {
 			c.output = n.Output
+		} else if textOf(c.output) == "" && textOf(n.Output) != "" {
+			answers = append(answers, n.Output...)
 		}
 	}
 	for _, n := range c.nodes {
 		if n.Kind == fact.ModelCall && !n.record && len(c.output) > 0 {
 			// Another span may report the calls or the reasoning alone. Mastra's inference has the text, and the step
 			// around it the calls, in the order in which the model requested them.
-			c.complete(&fact.Message{Parts: n.Output})
+			c.complete(&fact.Message{Parts: n.Output}, nil)
 		}
 	}
-	if !has(c.output, fact.PartText) {
-		c.output = append(answers, c.output...)
+	// A record of an answer repeats the calls that the span has. Only its text is missing: with the calls, each would
+	// be in the message twice.
+	if len(answers) > 0 && !has(c.output, fact.PartText) {
+		given := slices.DeleteFunc(slices.Clone(answers), func(p fact.Part) bool {
+			return p.Kind == fact.PartCall || p.Kind == fact.PartResult
+		})
+		c.output = append(given, c.output...)
 	}
 }
 

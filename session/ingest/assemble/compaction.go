@@ -57,9 +57,10 @@ func (s *stream) compactions() [][]*node {
 			continue
 		}
 		at := slices.IndexFunc(groups, func(group []*node) bool {
-			return n.Start <= reach(group)+near && !slices.ContainsFunc(group, func(o *node) bool {
-				return o.Dialect == n.Dialect && o.Name == n.Name
-			})
+			return slices.ContainsFunc(group, func(o *node) bool {
+				return n.below(o) || n.TraceID == o.TraceID && n.Source == o.Source
+			}) || n.Start <= reach(group)+near &&
+				!slices.ContainsFunc(group, func(o *node) bool { return o.reporter() == n.reporter() })
 		})
 		if at < 0 {
 			groups = append(groups, nil)
@@ -92,6 +93,16 @@ func reach(group []*node) int64 {
 		end = max(end, n.Start, n.End)
 	}
 	return end
+}
+
+// reporter is what reports something by facts of its own: those of spans of a name, of records of a name, of a
+// transcript. Two facts of one reporter are about two compactions.
+func (n *node) reporter() string {
+	name := n.Dialect + " " + n.Name
+	if n.record {
+		name = "record " + name
+	}
+	return name
 }
 
 // reportCompaction writes the message of one compaction. summaries are what it requested from a

@@ -261,6 +261,12 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 			}
 		}
 	}
+	for _, r := range t.roots {
+		// A graph's state is in its root only, and is the only history where the calls report no input.
+		if given := answersIn(r.Input); len(given) > 0 && len(asked) == 0 && len(calls) > 0 {
+			asked = given
+		}
+	}
 	next := 0
 	for i := range asked {
 		m := &asked[i]
@@ -269,7 +275,7 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 			next++
 		}
 		if next < before && calls[next].given(m) {
-			calls[next].complete(m) // the history may have what the call's own span leaves out
+			calls[next].complete(m, calls) // the history may have what the call's own span leaves out
 			restored = append(restored, calls[next])
 			next++
 			continue
@@ -286,7 +292,7 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 			restored, rest.Parts = append(restored, calls[next]), rest.Parts[1:]
 			next++
 		}
-		c := guess(rest.Parts, t.start, restored)
+		c := guess(rest.Parts, t.start, restored, calls[next:])
 		if c.appended = len(rest.Parts) < len(m.Parts) && t.ranNone(rest.Parts); !c.appended {
 			lost = true
 		}
@@ -314,10 +320,14 @@ func goOn(before, given []fact.Message, cut bool) []fact.Message {
 	return given
 }
 
-// guess is a call of which nothing but the answer is known. It was made after those before it.
-func guess(output []fact.Part, at int64, before []*call) *call {
+// guess is a call of which nothing but the answer is known. It was made after those before it, and before the tools
+// that it requested ran.
+func guess(output []fact.Part, at int64, before, after []*call) *call {
 	if len(before) > 0 {
 		at = max(at, before[len(before)-1].end)
+	}
+	if len(after) > 0 {
+		at = min(at, after[0].start)
 	}
 	return &call{start: at, end: at, output: output, guessed: true}
 }
@@ -377,9 +387,9 @@ func saysNothing(parts []fact.Part) bool {
 func (c *call) blank() bool { return len(c.output) == 0 && c.failed() != "" }
 
 // complete adds what another account has of the answer, such as a later request that repeats it: the tool calls of an
-// answer that has text, or its reasoning, which Strands leaves out of the span of the call; and the tool calls beside
-// the last, which OpenLIT leaves out where Anthropic's answer is streamed.
-func (c *call) complete(m *fact.Message) {
+// answer that has text, or its reasoning, which Strands leaves out of the span of the call; and, if none of the others
+// requested them, the tool calls beside the last, which OpenLIT leaves out where Anthropic's answer is streamed.
+func (c *call) complete(m *fact.Message, others []*call) {
 	if len(c.output) == 0 {
 		if has(m.Parts, fact.PartCall) {
 			c.output = m.Parts
@@ -388,10 +398,15 @@ func (c *call) complete(m *fact.Message) {
 	}
 	var first, last []fact.Part
 	reasoned, called := has(c.output, fact.PartReasoning), has(c.output, fact.PartCall)
-	if called && len(requested(m.Parts)) > len(requested(c.output)) {
-		called = false
-		isCall := func(p fact.Part) bool { return p.Kind == fact.PartCall }
-		c.output = slices.DeleteFunc(slices.Clone(c.output), isCall)
+	if mine, theirs := requested(c.output), requested(m.Parts); called && len(theirs) > len(mine) {
+		lost := slices.DeleteFunc(slices.Clone(theirs), func(id string) bool { return slices.Contains(mine, id) })
+		called = len(lost) != len(theirs)-len(mine) || slices.ContainsFunc(others, func(o *call) bool {
+			return slices.ContainsFunc(requested(o.output), func(id string) bool { return slices.Contains(lost, id) })
+		})
+		if !called {
+			isCall := func(p fact.Part) bool { return p.Kind == fact.PartCall }
+			c.output = slices.DeleteFunc(slices.Clone(c.output), isCall)
+		}
 	}
 	for _, p := range m.Parts {
 		switch {

@@ -158,6 +158,9 @@ func (a *assembly) reportUser(t *turn) *node {
 	if fact.ByClient(t.asked) {
 		role = session.RoleSystem
 		if a.sessions[t.session].noted(t.asked) {
+			for _, n := range prompts {
+				n.place(t.session, "", "")
+			}
 			return nil
 		}
 	}
@@ -257,7 +260,8 @@ func once(prompts []*node) []*node {
 	taken := make(map[*node]bool) // by a prompt of the other source
 	for _, n := range prompts {
 		i := slices.IndexFunc(kept, func(o *node) bool {
-			return o.Transcript != n.Transcript && !taken[o] && sameWords(n.Fact, o.Fact)
+			return o.Transcript != n.Transcript && !taken[o] &&
+				(sameWords(n.Fact, o.Fact) || messageID(n) != "" && messageID(n) == messageID(o))
 		})
 		switch {
 		case i < 0:
@@ -270,6 +274,16 @@ func once(prompts []*node) []*node {
 		}
 	}
 	return kept
+}
+
+// messageID is the id that the source gives the user's message.
+func messageID(n *node) string {
+	for i := range n.Input {
+		if m := &n.Input[i]; m.Role == "user" && m.ID != "" {
+			return m.ID
+		}
+	}
+	return ""
 }
 
 // reportNotes writes the messages that are not part of a turn, such as what a client adds for the model. One that
@@ -285,6 +299,7 @@ func (a *assembly) reportNotes(s *stream) {
 		for i := range n.Input {
 			in := &n.Input[i]
 			if in.ID != "" && complete[in.ID] && !n.Transcript {
+				n.place(s.id, "", "")
 				continue
 			}
 			id := spans.DeriveIDNano(spans.PrefixMessage, n.Start, s.id, n.Source, strconv.Itoa(i))
@@ -329,6 +344,7 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 		return
 	}
 	n := t.nodes[i]
+	n.place(t.session, "", "")
 	// They have no times of their own. A millisecond apart, they are in their order before the message of the turn.
 	for i, m := range n.Unanswered {
 		before := at - int64(len(n.Unanswered)-i)*1e6
@@ -440,6 +456,12 @@ func (w *writer) reportCall(c *call, until int64) {
 //
 // Most roots repeat the last answer or all of them, so what the calls have is left out.
 func (w *writer) reportRoots(calls []*call) (lost bool) {
+	known := make(map[string]bool)
+	for i := range w.Parts {
+		if p := &w.Parts[i]; p.ToolCallID != nil {
+			known[*p.ToolCallID] = true
+		}
+	}
 	// The roots of the AI SDK, of Genkit and of LangChain repeat the reasoning, in other pieces than the calls have it.
 	thought := slices.ContainsFunc(w.Parts, func(p session.Part) bool { return p.Type == fact.PartReasoning })
 	// What follows a call that requested a tool is the answer of another call.
@@ -458,7 +480,14 @@ func (w *writer) reportRoots(calls []*call) (lost bool) {
 				if thought {
 					continue
 				}
-			case fact.PartCall, fact.PartResult:
+			case fact.PartCall:
+				if p.CallID == "" || known[p.CallID] {
+					continue
+				}
+				known[p.CallID] = true
+				w.reportTool(&tool{start: r.Start, end: r.End}, &p)
+				continue
+			case fact.PartResult:
 				continue
 			default:
 				if called { // files and sources are in the answers of the calls
@@ -533,10 +562,13 @@ func (w *writer) add(partType, key string, from, to int64, data any) *session.Pa
 // unreported returns what a text adds to what was reported: a root's may be the last answer, or all of them, with
 // other blanks between. Of "I look.\nTwo files." only "Two files." is new where a call reported "I look.".
 func unreported(text string, written []string) string {
-	// It may be one of the texts, or some of them in a row: of a root it is mostly the last one. Some frameworks join
-	// the answers with other blanks than they came with, so that they are found without any.
-	rest, known := strings.TrimSpace(text), squeeze(strings.Join(written, ""))
-	if strings.Contains(known, squeeze(rest)) {
+	rest := strings.TrimSpace(text)
+	if rest == "" || len(written) == 0 {
+		return rest
+	}
+	// It may be one of the texts, or some of them in a row: of a root it is mostly the last one.
+	if slices.ContainsFunc(written, func(given string) bool { return strings.Contains(given, rest) }) ||
+		strings.Contains(strings.Join(written, "\n"), rest) {
 		return ""
 	}
 	// It may begin with all of them, and go on with an answer of which nothing else reports.
@@ -552,7 +584,8 @@ func unreported(text string, written []string) string {
 	if all {
 		return rest
 	}
-	if strings.Contains(squeeze(text), known) {
+	// Some frameworks join the answers with other blanks than they came with, so that they are found without any.
+	if strings.Contains(squeeze(text), squeeze(strings.Join(written, ""))) {
 		return ""
 	}
 	return strings.TrimSpace(text)

@@ -52,6 +52,10 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 			URL: &p.URL, Title: p.Name})
 	case fact.PartCall, fact.PartResult:
 		// In what the user asked they are the history of a client that repeats it: the turn that made the call has them.
+		if w.Role != session.RoleAssistant {
+			return
+		}
+		w.reportTool(&tool{start: from, end: to}, p)
 	default:
 		name := "data-part"
 		var typed struct {
@@ -210,6 +214,11 @@ func (o *outcome) addResult(r *fact.Part, p *session.UIPart) {
 	if r.Error != "" {
 		o.failed, o.text = true, cmp.Or(o.text, r.Error)
 	}
+	// What the model was given instead of an output: of a span that has the status of an error alone it is the only
+	// text.
+	if o.failed && o.text == "" && len(r.Output) > 0 && r.Output[0] == '"' {
+		o.text = plainText(r.Output)
+	}
 	o.denied = o.denied || r.Denied && !o.executed
 }
 
@@ -318,7 +327,9 @@ func (a *assembly) decide(w *writer) {
 		d := *best.Decision
 		for _, n := range x.decisions {
 			if o := n.Decision; o != nil {
-				fill(&d, o)
+				d.Pattern, d.Reason = cmp.Or(d.Pattern, o.Pattern), cmp.Or(d.Reason, o.Reason)
+				d.Source, d.Reply = cmp.Or(d.Source, o.Source), cmp.Or(d.Reply, o.Reply)
+				d.WaitedMS = cmp.Or(d.WaitedMS, o.WaitedMS)
 			}
 		}
 		id := a.reportDecision(w, x, best, d)

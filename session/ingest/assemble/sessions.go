@@ -29,7 +29,8 @@ import (
 
 // findSessions finds the session of each node, sub-agents' included.
 func (a *assembly) findSessions() {
-	a.sessions, a.children = make(map[string]*stream), make(map[[2]string]string)
+	a.sessions, a.subagents = make(map[string]*stream), make(map[[2]string]*parentRef)
+	a.children = make(map[[2]string]string)
 	a.joinSubagents()
 	// Codex reports the thread of a sub-agent with the call that spawned it, Qwen Code that call with the sub-agent.
 	for _, n := range a.nodes {
@@ -40,9 +41,13 @@ func (a *assembly) findSessions() {
 			a.children[[2]string{n.Session, n.StartedBy}] = n.Work()
 		}
 	}
-	for _, n := range a.nodes {
-		if n.parent == nil {
-			a.setSessions(n, "", "", nil)
+	// Where a sub-agent hangs is known from what is below a tool call, before what only names it: a later trace of the
+	// same sub-agent has its name and nothing above it.
+	for _, named := range []bool{false, true} {
+		for _, n := range a.nodes {
+			if n.parent == nil && (n.Subagent != "") == named {
+				a.setSessions(n, "", "", nil)
+			}
 		}
 	}
 	a.reportedChildren()
@@ -191,13 +196,19 @@ func (a *assembly) setSessions(n *node, given, base string, at *parentRef) {
 		id = at.session
 	}
 	switch {
-	// The program's own id of a sub-agent counts before what the tree shows.
+	// The program's own id of a sub-agent counts before what the tree shows, and that before a bare name.
 	case n.SubagentID != "":
 		at = a.named(n, name, at)
 		base, id = name, at.session
 	case from != nil:
 		at = a.parentRef(n, from, id)
 		base, id = name, at.session
+	case n.Subagent != "" && at == nil:
+		at = a.beside(n, id)
+		base, id = name, at.session
+	}
+	if n.Subagent != "" && at != nil && a.subagents[[2]string{name, n.Subagent}] == nil {
+		a.subagents[[2]string{name, n.Subagent}] = at
 	}
 	n.session, n.given = id, given
 	for _, k := range n.kids {
@@ -273,6 +284,16 @@ func (a *assembly) known(s parentRef) *parentRef {
 	}
 	a.parentRefs = append(a.parentRefs, &s)
 	return &s
+}
+
+// beside returns the parent reference of the sub-agent of a session that n names, where nothing shows what started
+// it: Qwen Code runs some beside the conversation, in traces of their own. All runs of one name are one session.
+func (a *assembly) beside(n *node, id string) *parentRef {
+	if known := a.subagents[[2]string{id, n.Subagent}]; known != nil {
+		return known
+	}
+	session := spans.DeriveIDNano(spans.PrefixSession, 0, id, "subagent", n.Subagent)
+	return a.known(parentRef{session: session, parent: id})
 }
 
 // parentMessage is the message of the parent's that a parent reference's sub-agent belongs to: that of the tool call

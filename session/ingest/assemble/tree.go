@@ -243,13 +243,13 @@ func (a *assembly) joinEvents() {
 // joinGroup joins the events of what has one name, in order of time.
 func joinGroup(group []*node) {
 	// Results first, because a finish is of what has a result before it is of what has none.
-	var open, ended started
-	var others []*node
+	var starts, ended, others []*node
 	for _, n := range group {
 		if n.Event == "start" {
-			open = append(open, n)
+			starts = append(starts, n)
 		}
 	}
+	open := started(slices.Clone(starts))
 	for _, n := range group {
 		switch n.Event {
 		case "start":
@@ -260,11 +260,16 @@ func joinGroup(group []*node) {
 			others = append(others, n)
 		}
 	}
+	over := started(ended)
 	for _, n := range others {
-		if n.Event == "finish" { // comes after a success or an error, and alone where the call came to neither
-			n.event = cmp.Or(ended.take(n), open.take(n))
+		switch {
+		case n.Event == "finish": // comes after a success or an error, and alone where the call came to neither
+			n.event = cmp.Or(over.take(n), open.take(n))
+		case len(starts) > 0: // something that happened on the way
+			i, _ := slices.BinarySearchFunc(starts, n.Start, func(s *node, at int64) int { return cmp.Compare(s.Start, at+1) })
+			n.event = starts[max(i-1, 0)] // the last that had begun
 		}
-		if n.event == nil { // something that happened on the way, or of which nothing is known
+		if n.event == nil { // nothing is known of what it is an event of
 			n.Kind = fact.Step
 		}
 	}
@@ -272,7 +277,7 @@ func joinGroup(group []*node) {
 		s.Unfinished = true
 	}
 	for _, n := range group {
-		if n.event != nil {
+		if n.event != nil && n.Event != "retry" && n.Event != "update" {
 			joinEvent(n.event.Fact, n.Fact)
 		}
 	}

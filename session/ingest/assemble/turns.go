@@ -102,12 +102,31 @@ func (n *node) inherit(agent, side string) {
 	}
 }
 
-// classify gives n and what is below it the purpose that its own fact states, or else what is above it has.
-func (n *node) classify(above string) {
+// classify gives n and what is below it the purpose that its own fact states, or else what is above it has. It
+// returns a side call below, and whether there is other work: a turn that was made for side calls only is one. If it
+// was asked something else it is the user's, of whose calls only that one has arrived so far.
+func (n *node) classify(above string) (side *node, others bool) {
 	n.setPurpose(above)
 	for _, k := range n.kids {
-		k.classify(n.side)
+		call, more := k.classify(n.side)
+		if k.session != n.session {
+			continue // a sub-agent's work is its own
+		}
+		others = others || more
+		if call != nil && (side == nil || len(side.Output) == 0) {
+			side = call
+		}
 	}
+	switch {
+	case n.Kind == fact.ModelCall && !n.record && n.side != "":
+		return n, others
+	case n.Kind == fact.ModelCall && !n.record, n.Kind == fact.ToolCall:
+		return nil, true
+	case side == nil || others || n.side != "":
+	case n.Kind == fact.Turn && sameWork(n.Fact, side.Fact):
+		n.devote(side.side)
+	}
+	return side, others
 }
 
 // setPurpose sets what the model was called for: by the fact or its prompt, as what is
@@ -121,6 +140,23 @@ func (n *node) setPurpose(above string) {
 	}
 	if p := n.above(fact.Turn, fact.ModelCall, fact.Compaction); p != nil && p.Kind == fact.Compaction {
 		n.side = "compaction"
+	}
+}
+
+// sameWork reports whether a turn has no other input and answer than the call: the span of an agent that titles
+// sessions has the text of its one call.
+func sameWork(t, call *fact.Fact) bool {
+	asked, answered := textOf(askedBy(t)), textOf(t.Output)
+	return (asked == "" || asked == textOf(askedBy(call))) && (answered == "" || answered == textOf(call.Output))
+}
+
+// devote gives n and what is below it a purpose.
+func (n *node) devote(side string) {
+	n.side = cmp.Or(n.side, side)
+	for _, k := range n.kids {
+		if k.session == n.session {
+			k.devote(side)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func readQwenSpan(s *Span, out *Emitter) {
 	case "qwen-code.subagent":
 		// Without an id, the spans below it show what is the sub-agent's.
 		f := content(fact.Turn)
-		f.SubagentID = a.Str("qwen-code.subagent.id")
+		f.Subagent, f.SubagentID = "", a.Str("qwen-code.subagent.id")
 		f.StartedBy = a.Str("qwen-code.subagent.invoking_request_id")
 	case "qwen-code.tool", "qwen-code.tool.execution":
 		f := out.Add(fact.ToolCall)
@@ -95,6 +95,8 @@ func qwenAbout(f *fact.Fact, a Attrs) {
 			name = own[1]
 		}
 		f.Agent = cmp.Or(f.Agent, name)
+	case f.Agent != "":
+		f.Subagent = f.Agent
 	case geminiPromptID.MatchString(id):
 		f.TurnID = id
 	}

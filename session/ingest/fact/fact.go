@@ -104,6 +104,9 @@ type Fact struct {
 	// own: "title", "summary", "routing" and such.
 	Purpose string `json:"purpose,omitempty"`
 
+	// Subagent identifies the run of a sub-agent that the fact is of, within the session that the source names for it,
+	// where no span above does: a client may run one beside the conversation, in traces of its own.
+	Subagent string `json:"subagent,omitempty"`
 	// SubagentID is the id that the program itself gives the run of a sub-agent, unique in Session, which is the
 	// session that the user talks to. The program's telemetry and its transcript both report it. ParentSubagentID is
 	// that of the sub-agent that started this one, "" where the session itself did.
