@@ -79,9 +79,9 @@ func readADK(s *Span, out *Emitter) {
 	name := Text(s.Name())
 	operation := a.Str("gen_ai.operation.name")
 	switch {
-	case hasPrefix(name, "execute_tool (merged)", "tool_response"):
+	case hasPrefix(name, "execute_tool (merged)", "tool_response"), a.Str("gen_ai.tool.name") == "(merged tools)":
 		adkAdd(s, out, fact.Step)
-	case operation == "execute_tool", strings.HasPrefix(name, "execute_tool "):
+	case operation == "execute_tool", hasPrefix(name, "execute_tool ", "tool_call ["):
 		adkTool(s, a, out)
 	case name == "call_llm", operation == "chat", operation == "generate_content",
 		strings.HasPrefix(name, "generate_content"):
@@ -223,6 +223,9 @@ func adkTool(s *Span, a Attrs, out *Emitter) {
 	problemIfCut(out, "the tool's input", asked)
 	cut := problemIfCut(out, "the tool's output", answered)
 	name := strings.TrimPrefix(Text(s.Name()), "execute_tool ")
+	if inner, ok := strings.CutPrefix(name, "tool_call ["); ok {
+		name = strings.TrimSuffix(inner, "]")
+	}
 	tool := fact.Tool{Name: cmp.Or(a.Str("gen_ai.tool.name"), name), Input: unwrapped(asked), Truncated: cut}
 	id := adkText(a.Str("gen_ai.tool.call.id"))
 

@@ -348,6 +348,10 @@ func readGeminiRecord(r *Record, facts *Emitter) {
 		f.Model = geminiModel(a.Str("model"), a.Str("auth_type"))
 		f.SessionAttrs = geminiAbout(a)
 		f.SessionAttrs.Mode = a.Str("approval_mode")
+	case "plan.approval_mode_switch":
+		if mode := a.Str("to_mode", "mode"); mode != "" {
+			facts.Add(fact.Session).SessionAttrs = &fact.SessionAttrs{Mode: mode}
+		}
 	}
 }
 

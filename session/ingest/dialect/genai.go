@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"slices"
@@ -89,7 +90,7 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 	case has("gen_ai.tool.name") && (has(toolCallIDs...) || has(toolInputs...) || has(toolOutputs...)),
 		has("spring.ai.tool.definition.name"):
 		return fact.ToolCall
-	case has("pydantic_ai.all_messages"):
+	case has("pydantic_ai.all_messages", "all_messages_events"):
 		return fact.Turn
 	case has(agentNames...) && has("gen_ai.input.messages", "gen_ai.output.messages") &&
 		!has("gen_ai.response.id", "gen_ai.response.finish_reasons"):
@@ -525,13 +526,16 @@ func (c *conversation) readAttrs(a Attrs) {
 	}
 	if c.output == nil {
 		c.readOutput(a.JSON("gen_ai.output.messages", "gen_ai.completion", "gen_ai.response.text"))
+		if raw := a.JSON("gen_ai.response.tool_calls"); raw != nil && a.JSON("gen_ai.output.messages") == nil {
+			c.output = appendCalls(c.output, object{"tool_calls": raw})
+		}
 	}
 	if c.output == nil {
 		messages, finish := FlatMessages(a, "gen_ai.completion.")
 		c.output, c.finish = fact.PartsOf(messages), cmp.Or(c.finish, finish)
 	}
 	if c.input == nil && c.output == nil {
-		c.readWhole(a.JSON("pydantic_ai.all_messages"))
+		c.readWhole(a.JSON("pydantic_ai.all_messages", "all_messages_events", "events"))
 	}
 }
 
@@ -553,6 +557,19 @@ func (c *conversation) readOutput(raw json.RawMessage) {
 // readWhole reads a conversation that goes on to its answer, as Pydantic AI keeps it: what follows the last message of
 // the user is the answer.
 func (c *conversation) readWhole(raw json.RawMessage) {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
+		return
+	}
+	var events []object
+	if json.Unmarshal(raw, &events) == nil && len(events) > 0 && events[0].has("event.name") {
+		for _, o := range events {
+			name := o.str("event.name")
+			if delete(o, "event.name"); messageEvents[name] {
+				c.readMessage(name, o)
+			}
+		}
+		return
+	}
 	if messages, _ := Messages(raw); messages != nil {
 		c.input, c.output = splitAnswer(messages)
 	}
@@ -585,6 +602,9 @@ func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
 
 func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 	content := valueJSON(body)
+	if body.Type() == pcommon.ValueTypeStr && body.Str() == "" {
+		content = nil
+	}
 	switch name {
 	case "gen_ai.content.prompt":
 		c.readInput(firstRaw(a.JSON("gen_ai.prompt"), content))
@@ -603,6 +623,9 @@ func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 			if raw := a.JSON(key); raw != nil {
 				o[key] = raw
 			}
+		}
+		if content != nil && !o.has("content") {
+			o["content"] = content
 		}
 	}
 	c.readMessage(name, o)
@@ -642,13 +665,34 @@ func (c *conversation) readMessage(name string, o object) {
 }
 
 // Catalog returns the tools that a source offers a model as a JSON array of objects, as [fact.Fact.ToolCatalog] has
-// them: raw is that array, or one whose elements are JSON texts, names of tools or both. It returns "" for anything
-// else, and for no tools.
+// them: raw is that array, or one whose elements are JSON texts, names of tools or both, or an object that maps names
+// to tools, or is one. It returns "" for anything else, and for no tools.
 func Catalog(raw json.RawMessage) string {
+	if s := strings.TrimSpace(text(raw)); s != "" {
+		raw = json.RawMessage(s)
+	}
 	if !json.Valid(raw) {
 		return ""
 	}
 	list, _ := elements(raw)
+	if o, ok := objectOf(raw); ok {
+		if inside, ok := elements(o["tools"]); ok {
+			list = inside
+		} else if o.inner("function") != nil || o.str("name") != "" {
+			list = append(list, raw)
+		} else {
+			for _, name := range sortedKeys(o) {
+				tool, ok := objectOf(o[name])
+				if !ok {
+					return ""
+				}
+				if !tool.has("name") {
+					tool["name"] = quoted(name)
+				}
+				list = append(list, encode(tool))
+			}
+		}
+	}
 	tools := list[:0]
 	for _, e := range list {
 		if s := text(e); s != "" {

@@ -2,6 +2,8 @@ package dialect
 
 import (
 	"cmp"
+	"encoding/json"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -50,6 +52,10 @@ func readLangSmith(s *Span, out *Emitter) {
 	}
 	if f.Kind == fact.Turn || f.Kind == fact.ModelCall {
 		setUser(f, a.Str("langsmith.metadata.user_id", "langsmith.metadata.userId"))
+		if tags := a.Str("langsmith.span.tags"); tags != "" {
+			raw, _ := json.Marshal(strings.Split(tags, ", "))
+			setExtra(f, "langsmith.span.tags", raw)
+		}
 	}
 }
 

@@ -224,6 +224,9 @@ func (m *mastraSpan) toolCall() {
 		return
 	}
 	setOutput(f, answered)
+	if ok, reported := m.Bool("gen_ai.tool.success"); reported && !ok {
+		f.Failed = true
+	}
 	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied &&
 		(m.span.Status().Code() == ptrace.StatusCodeOk || answered != nil)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -177,6 +178,9 @@ func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
 	const depth = 8 // how deep wrappers and encodings may be nested in each other
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
 		return nil, false
+	}
+	if !utf8.Valid(raw) {
+		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 	}
 	if !jsonscan.IsValue(raw, maxNesting) {
 		raw, r.cut = closeCut(raw), true

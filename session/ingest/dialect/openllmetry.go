@@ -107,6 +107,9 @@ func openLLMetryTurn(s *Span, a Attrs, out *Emitter) {
 	case f.Agent == entity && a.Str("traceloop.span.kind") == "workflow":
 		f.Agent = "" // LangChain's workflows are all agents of their own name
 	}
+	if m := genAIModel(a); m != nil && m.ModelID != "" {
+		f.Model = m // else the provider is who made the framework
+	}
 	if len(f.Input) == 0 {
 		ReadInput(f, entityAsked(asked))
 	}

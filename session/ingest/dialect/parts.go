@@ -80,6 +80,9 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 		return appendInvocation(parts, o, name)
 	case o.has("toolCallId") && kind == "dynamic-tool":
 		return appendInvocation(parts, o, o.str("toolName"))
+	case kind == "tool-invocation" && o.inner("toolInvocation") != nil:
+		in := o.inner("toolInvocation")
+		return appendInvocation(parts, in, in.str("toolName"))
 	}
 	switch shapes[kind] {
 	case "text":
@@ -180,6 +183,11 @@ func appendCalls(parts []fact.Part, o object) []fact.Part {
 	}
 	if in := o.inner("function_call"); in != nil && len(calls) == 0 {
 		parts = appendCall(parts, in, false)
+	}
+	if !o.has("parts") {
+		for _, in := range objectsOf(o["toolInvocations"]) {
+			parts = appendInvocation(parts, in, in.str("toolName"))
+		}
 	}
 	return parts
 }

@@ -214,12 +214,24 @@ func countOf(raw json.RawMessage) *int64 {
 // ResponseUsage reads the counts of a provider's response as its interface has them: OpenAI's two, Anthropic's,
 // Gemini's and Bedrock's. The names of the counts show which one it is. It is nil if there are none.
 func ResponseUsage(response object) *fact.Usage {
-	u := response.inner("usage")
-	c := countsOf(u.count, "prompt_tokens input_tokens", "completion_tokens output_tokens")
-	c.CacheRead = u.inner("prompt_tokens_details", "input_tokens_details").count("cached_tokens")
-	c.Reasoning = u.inner("completion_tokens_details", "output_tokens_details").count("reasoning_tokens")
+	u := response.inner("usage", "usageMetadata", "usage_metadata")
+	var c Counts
+	var apart fact.Apart
+	switch {
+	case !u.has("prompt_tokens") && u.has("cache_read_input_tokens", "cache_creation_input_tokens"),
+		u.has("inputTokens") && response.has("output"):
+		apart = fact.CacheApart
+		c = countsOf(u.count, "input_tokens inputTokens", "output_tokens outputTokens",
+			"cache_read_input_tokens cacheReadInputTokens", "cache_creation_input_tokens cacheWriteInputTokens")
+	case u.has("prompt_tokens", "input_tokens"):
+		c = countsOf(u.count, "prompt_tokens input_tokens", "completion_tokens output_tokens")
+		c.CacheRead = u.inner("prompt_tokens_details", "input_tokens_details").count("cached_tokens")
+		c.Reasoning = u.inner("completion_tokens_details", "output_tokens_details").count("reasoning_tokens")
+	case u.has("promptTokenCount", "candidatesTokenCount"):
+		c = geminiCounts(u)
+	}
 	c.Raw, _ = json.Marshal(u)
-	return c.Usage(0)
+	return c.Usage(apart)
 }
 
 // geminiCounts reads the counts of Gemini's interface, whose members may be in snake case: the output excludes the
