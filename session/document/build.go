@@ -72,9 +72,6 @@ func newBuilder(in Input, t *session.Transcript) *builder {
 			b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
 		}
 	}
-	for _, d := range b.in.Inherited {
-		b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
-	}
 	for i := range b.in.SpanRefs {
 		l := &b.in.SpanRefs[i]
 		b.doc.Spans = append(b.doc.Spans, Span{

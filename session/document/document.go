@@ -428,10 +428,7 @@ type Input struct {
 	Decisions  []store.Decision
 	// Annotations are those of the session; those that are undone are not shown.
 	Annotations []store.Annotation
-	// Inherited are the decisions about calls that a fork copied, as the sessions have them that it copied from. They
-	// are shown at the calls, and are no part of the fork.
-	Inherited []store.Decision
-	SpanRefs  []store.SpanRef
+	SpanRefs    []store.SpanRef
 	// Blobs are the system prompts and tool catalogs that could be found.
 	Blobs    []store.Blob
 	Children []session.Session

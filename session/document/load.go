@@ -127,13 +127,10 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	return in, in.refer(ctx, r, in.Transcript, nil)
 }
 
-// refer reads what the messages of t refer to: prompts, catalogs, decisions that a fork inherited, and children. If
+// refer reads what the messages of t refer to: prompts, catalogs and children. If
 // loaded is not nil, the children are those of the messages in it, and those that t names.
 func (in *Input) refer(ctx context.Context, r store.Reader, t *session.Transcript, loaded map[string]bool) (err error) {
 	if in.Blobs, err = Blobs(ctx, r, t); err != nil {
-		return err
-	}
-	if in.Inherited, err = inherited(ctx, r, t); err != nil {
 		return err
 	}
 	children := store.SessionQuery{ParentID: t.Session.ID, Children: true, Archived: true, Limit: -1}
@@ -247,43 +244,6 @@ func Blobs(ctx context.Context, r store.Reader, t *session.Transcript) (all []st
 		}
 	}
 	return all, nil
-}
-
-// inherited reads the decisions about the calls that a fork copied: from its
-// parent, and where that is a fork itself, from the parent's.
-func inherited(ctx context.Context, r store.Reader, t *session.Transcript) ([]store.Decision, error) {
-	calls := map[string]bool{}
-	for i := range t.Messages {
-		m := &t.Messages[i]
-		if m.Message.CreatedAt >= t.Session.CreatedAt {
-			continue
-		}
-		for k := range m.Parts {
-			if id := session.Deref(m.Parts[k].ToolCallID); id != "" {
-				calls[id] = true
-			}
-		}
-	}
-	var found []store.Decision
-	seen := map[string]bool{t.Session.ID: true}
-	for parent := session.Deref(t.Session.ParentID); len(calls) > 0 && parent != "" && !seen[parent]; {
-		seen[parent] = true
-		all, err := r.Decisions(ctx, parent)
-		if err != nil {
-			return nil, ignoreNotFound(err)
-		}
-		for _, d := range all {
-			if calls[d.ToolCallID] {
-				found = append(found, d)
-			}
-		}
-		s, err := r.Session(ctx, parent)
-		if err != nil {
-			return found, ignoreNotFound(err)
-		}
-		parent = session.Deref(s.ParentID)
-	}
-	return found, nil
 }
 
 func ignoreNotFound(err error) error {

@@ -164,8 +164,6 @@ func (s *Source) Redact(r *redact.Redactor) {
 	for i := range s.Input.Children {
 		beside(&s.Input.Children[i])
 	}
-	inherited := &store.Imported{Transcript: new(session.Transcript), Decisions: s.Input.Inherited}
-	ingest.RedactRows(r, inherited)
 	for _, child := range s.SubAgents {
 		ingest.RedactRows(r, child)
 	}
