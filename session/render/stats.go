@@ -66,18 +66,11 @@ func Stats(w io.Writer, s *store.Stats, by []store.StatsBy, o Options) error {
 }
 
 func (p *printer) statsList(g *store.StatsGroup) {
-	for _, f := range phrases.Fields("stats", g) {
-		p.fieldAt(16, f.Name, f.Value)
-	}
-	for i, n := range document.Buckets(&g.Usage)[:5] {
-		p.line(span{"    " + pad(usageColumns[i].title, 12), p.dim},
-			span{padLeft(document.Count(n), len(document.Count(g.TotalTokens))), p.plain})
-	}
 	priced := struct {
 		*store.StatsGroup
 		Prices string
 	}{g, p.Prices}
-	for _, f := range phrases.Fields("stats cost", priced) {
+	for _, f := range phrases.Fields("stats", priced) {
 		p.fieldAt(16, f.Name, f.Value)
 	}
 }
