@@ -91,10 +91,10 @@ func (n *NewsPrinter) one(x *document.News) {
 				session.StateApprovalResponded: "approved …", session.StateInputStreaming: "input …"}[tool.State]
 			p.callLine(tool.Name, tool.Subject(), span{cmp.Or(text, "…"), p.warn})
 		} else {
-			p.tool(nil, &part, nil)
+			p.tool(nil, &part)
 		}
 	case document.NewsPart:
-		p.part(nil, &document.Message{ID: x.MessageID, Role: x.Role}, x.Part, nil)
+		p.part(nil, &document.Message{ID: x.MessageID, Role: x.Role}, x.Part)
 	case document.NewsDecision:
 		p.decision("◇ ", x.Decision, x.Decision.ToolID, p.good, p.Lines)
 	case document.NewsHidden:

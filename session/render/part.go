@@ -25,7 +25,7 @@ func (p *printer) message(m *document.Message, lead span) {
 			p.annotations("  ", part.Annotations)
 			continue
 		}
-		p.part(nil, m, part, nil)
+		p.part(nil, m, part)
 	}
 	if len(m.Parts) == 0 {
 		p.line(lead, span{"(empty)", p.dim})
@@ -33,7 +33,7 @@ func (p *printer) message(m *document.Message, lead span) {
 	p.problems(m.Problems)
 }
 
-func (p *printer) assistant(doc *document.Document, m *document.Message, previousRules *string) {
+func (p *printer) assistant(doc *document.Document, m *document.Message) {
 	if m.Agent != "" && m.Agent != doc.Session.Agent {
 		p.infoLines("  ", "agent "+document.OneLine(m.Agent))
 	}
@@ -41,7 +41,7 @@ func (p *printer) assistant(doc *document.Document, m *document.Message, previou
 		if i > 0 && apart(m.Parts[i-1], part) {
 			p.blank()
 		}
-		p.part(doc, m, part, previousRules)
+		p.part(doc, m, part)
 	}
 	if len(m.Parts) == 0 && m.State != document.StateIncomplete {
 		p.line(span{"  (empty)", p.dim})
@@ -91,8 +91,8 @@ func (p *printer) annotations(indent string, all []document.Annotation) {
 	}
 }
 
-// part prints one part. doc and previousRules are nil where no calls are expected.
-func (p *printer) part(doc *document.Document, m *document.Message, part *document.Part, previousRules *string) {
+// part prints one part. doc is nil where no calls are expected.
+func (p *printer) part(doc *document.Document, m *document.Message, part *document.Part) {
 	defer p.annotations("  ", part.Annotations)
 	switch part.Kind {
 	case document.KindText:
@@ -101,7 +101,7 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 		p.block(span{"∴ ", p.reasoning}, cmp.Or(part.Text, "(reasoning is not shown by the provider)"),
 			p.reasoning, p.Lines)
 	case document.KindTool:
-		p.tool(doc, part, previousRules)
+		p.tool(doc, part)
 	case document.KindStep:
 		p.step(m, part.Step)
 	case document.KindFile, document.KindSource:
@@ -172,7 +172,7 @@ func (p *printer) compaction(m *document.Message) {
 		p.block(span{"  ", p.plain}, c.Summary, p.dim, p.Lines)
 	}
 	for _, part := range m.Parts {
-		p.part(nil, m, part, nil)
+		p.part(nil, m, part)
 	}
 	p.problems(m.Problems)
 }
@@ -208,7 +208,7 @@ func (p *printer) callLine(name, subject string, state span) (whole bool) {
 	return whole
 }
 
-func (p *printer) tool(doc *document.Document, part *document.Part, previousRules *string) {
+func (p *printer) tool(doc *document.Document, part *document.Part) {
 	c := part.Tool
 	subject, rest := document.Subject(c.Input)
 	if !p.callLine(c.Name, subject, p.outcome(c)) {
@@ -222,7 +222,7 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 		p.line(four, span{"the input is not reported", p.dim})
 	}
 	bar := span{"  │ ", p.rule}
-	p.decisions(c, previousRules)
+	p.decisions(c)
 	if c.Stub {
 		p.line(bar, span{"input and output never arrived", p.warn})
 		if c.State != "" {
@@ -260,15 +260,8 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 	p.problems(c.Problems)
 }
 
-// decisions prints who let the call pass, or did not, and the session's rules
-// where they are not those of the call before.
-func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
-	if previousRules != nil {
-		if rules := activeRules(c); rules != *previousRules {
-			*previousRules = rules
-			p.block(span{"  ◇ ", p.dim}, "session rules: "+cmp.Or(rules, "none"), p.dim, p.Lines)
-		}
-	}
+// decisions prints who let the call pass, or did not.
+func (p *printer) decisions(c *document.ToolCall) {
 	for i := range c.Decisions {
 		p.decision("  ◇ ", &c.Decisions[i], "", p.dim, p.Lines)
 	}

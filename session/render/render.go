@@ -43,7 +43,6 @@ import (
 func Document(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	p.head(doc)
-	previousRules := ""
 	for i := 0; i < len(doc.Turns); i++ {
 		t := doc.Turns[i]
 		p.blank()
@@ -60,7 +59,7 @@ func Document(w io.Writer, doc *document.Document, o Options) error {
 			i = end
 			continue
 		}
-		p.turn(doc, t, &previousRules)
+		p.turn(doc, t)
 	}
 	if len(doc.Queued) > 0 {
 		p.blank()
@@ -183,7 +182,7 @@ func (p *printer) queued(m *document.Message) {
 	}
 }
 
-func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *string) {
+func (p *printer) turn(doc *document.Document, t *document.Turn) {
 	p.header("─", span{turnLabel("Turn ", t), p.title}, p.did(string(t.State)), document.OptionalDuration(t.DurationMS),
 		document.Tokens(t.Usage),
 		document.Cost(total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)),
@@ -225,7 +224,7 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 			if m.HiddenAt != nil && !t.Hidden {
 				p.line(span{"⟲ rewound " + p.clock(*m.HiddenAt), p.warn})
 			}
-			p.assistant(doc, m, previousRules)
+			p.assistant(doc, m)
 		default:
 			p.line(span{document.OneLine(m.Role), p.dim})
 			p.message(m, span{"# ", p.dim})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,17 +209,9 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 	return p.writeTo(w)
 }
 
+var spaces = regexp.MustCompile(`\s+`)
+
 func (p *printer) marked(h *store.Hit) []span {
-	flat := func(s string) string {
-		line := " " + document.Line(s) + " "
-		if s == "" || !strings.ContainsRune(" \t\r\n", rune(s[0])) {
-			line = line[1:]
-		}
-		if !strings.HasSuffix(s, " ") && !strings.HasSuffix(s, "\n") && !strings.HasSuffix(s, "\t") {
-			line = strings.TrimSuffix(line, " ")
-		}
-		return line
-	}
 	var spans []span
 	add := func(text string, in paint) {
 		if text != "" {
@@ -229,7 +222,7 @@ func (p *printer) marked(h *store.Hit) []span {
 		add("…", p.dim)
 	}
 	for _, piece := range document.Pieces(h) {
-		switch text := flat(piece.Text); {
+		switch text := spaces.ReplaceAllString(document.Sanitize(piece.Text), " "); {
 		case !piece.Differs:
 			add(text, p.plain)
 		case p.Color:

@@ -22,19 +22,24 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 			document.Turns(s.Turns), document.Bytes(int64(len(s.Body))))
 		p.line(span{"sha256 " + document.Sanitize(s.Digest), p.dim})
 		p.blank()
-		switch {
-		case !s.Resolved:
-			p.block(span{"◌ ", p.warn}, "unresolved: no span that had its text has arrived", p.warn, 0)
-			continue
-		case s.Damaged:
-			p.block(span{"! ", p.warn}, "damaged on the way: the text has another digest", p.warn, 0)
+		if p.arrived(s.Resolved, s.Damaged); s.Resolved {
+			p.block(span{}, s.Body, p.plain, 0)
 		}
-		p.block(span{}, s.Body, p.plain, 0)
 	}
 	if len(doc.SystemPrompts) == 0 {
 		p.line(span{"no turn reports its system prompt", p.dim})
 	}
 	return p.writeTo(w)
+}
+
+// arrived prints what became of a prompt or a catalog on its way.
+func (p *printer) arrived(resolved, damaged bool) {
+	switch {
+	case !resolved:
+		p.block(span{"◌ ", p.warn}, "unresolved: no span that had it has arrived", p.warn, 0)
+	case damaged:
+		p.block(span{"! ", p.warn}, "damaged on the way: it has another digest", p.warn, 0)
+	}
 }
 
 // Tools prints which tools were available and which were called, turn by turn.
@@ -43,12 +48,7 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 	for _, c := range doc.ToolCatalogs {
 		p.header("─", span{"Catalog " + document.Sanitize(document.Short(c.Digest)), p.title}, span{},
 			document.Turns(c.Turns), document.Plural(len(c.Tools), "tool", "tools"))
-		if !c.Resolved {
-			p.block(span{"◌ ", p.warn}, "unresolved: no span that had it has arrived", p.warn, 0)
-		}
-		if c.Damaged {
-			p.block(span{"! ", p.warn}, "damaged on the way: the catalog has another digest", p.warn, 0)
-		}
+		p.arrived(c.Resolved, c.Damaged)
 		widest := 0
 		for _, t := range c.Tools {
 			widest = max(widest, width(document.OneLine(t.Name)))
@@ -152,14 +152,8 @@ func (p *printer) permission(c *document.ToolCall, previousRules *string) {
 		p.decision("  ◇ ", &c.Decisions[i], "", p.good, 0)
 	}
 	if len(c.Decisions) == 0 {
-		text := "no decision is recorded"
-		if c.Approval != nil && c.Approval.Approved != nil {
-			text = "rejected by a human"
-			if *c.Approval.Approved {
-				text = "approved by a human"
-			}
-		}
-		p.line(span{"  ◇ " + text, p.dim})
+		text := cmp.Or(document.ApprovalText(c.Approval), "no decision is recorded")
+		p.block(span{"  ◇ ", p.dim}, text, p.dim, 0)
 	}
 	if text := cmp.Or(activeRules(c), "none"); text != *previousRules {
 		*previousRules = text
@@ -223,7 +217,7 @@ func Errors(w io.Writer, doc *document.Document, o Options) error {
 		for part, c := range m.ToolCalls() {
 			if c.Failed() || c.Denied {
 				head(t)
-				p.tool(doc, part, nil)
+				p.tool(doc, part)
 				p.infoLines("    ", p.clock(part.CreatedAt), "part "+document.Sanitize(part.ID), spanOf(doc, part.ID))
 			}
 		}
@@ -295,20 +289,12 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 		}
 	}
 	widest = min(widest, p.Width/3)
-	switch {
-	case shown == 0:
-		p.line(span{"✗ ", p.bad}, span{"there is no turn to rerun", p.title})
-	case good == shown:
-		p.line(span{"✓ ", p.good}, span{"replay-eligible", p.title},
-			span{": of " + every(shown) + " everything that the model was given is known", p.plain})
-	default:
-		of := strconv.Itoa(shown-good) + " of " + strconv.Itoa(shown) + " turns"
-		if good == 0 {
-			of = every(shown)
-		}
-		p.line(span{"✗ ", p.bad}, span{"not replay-eligible", p.title},
-			span{": of " + of + " something is missing", p.plain})
+	mark, is := span{"✓ ", p.good}, "replay-eligible"
+	if good < shown || shown == 0 {
+		mark, is = span{"✗ ", p.bad}, "not replay-eligible"
 	}
+	p.line(mark, span{is, p.title}, span{": all that the model was given is known of " +
+		strconv.Itoa(good) + " of " + document.Plural(shown, "turn", "turns"), p.plain})
 	if shown > 0 {
 		p.blank()
 		p.line(span{"TURN  " + pad("MODEL", widest) + "  GIVEN", p.title})
@@ -322,13 +308,6 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 		p.line(span{"      " + document.Plural(hidden, "rewound turn", "rewound turns") + " left out (--full)", p.dim})
 	}
 	return p.writeTo(w)
-}
-
-func every(turns int) string {
-	if turns == 1 {
-		return "the turn"
-	}
-	return "all " + strconv.Itoa(turns) + " turns"
 }
 
 func turnModel(r *document.TurnEligibility) string {
