@@ -25,10 +25,9 @@ type nowItem struct {
 	document.Status
 	Opening, WorkspaceRoot string
 	// Tokens and Cost are what the turn of a session that works has taken per minute since it began, nil and "" where
-	// nobody counted. Most reports that no other session takes more tokens.
+	// nobody counted.
 	Tokens *int64
 	Cost   string
-	Most   bool
 }
 
 // minRated is how long a turn has taken at least for it to have a rate.
@@ -70,7 +69,7 @@ func (v *pages) now(w http.ResponseWriter, r *http.Request) error {
 		{Title: "Waiting for somebody"}, {Title: "Perhaps in a loop"}, {Title: "Failed or interrupted"},
 		{Title: "Busy"},
 	}
-	now, most := time.Now(), (*nowItem)(nil)
+	now, rated := time.Now(), false
 	for i := range rows {
 		st, err := v.Sessions.StatusOf(ctx, &rows[i])
 		if errors.Is(err, store.ErrNotFound) {
@@ -103,13 +102,8 @@ func (v *pages) now(w http.ResponseWriter, r *http.Request) error {
 		if busy {
 			item.rate(doc.LastTurn(), now)
 		}
-		if item.Tokens != nil && (most == nil || *item.Tokens > *most.Tokens) {
-			most = item
-		}
+		rated = rated || item.Tokens != nil
 		groups[at].Items = append(groups[at].Items, item)
-	}
-	if most != nil {
-		most.Most = true
 	}
 	if r.URL.Query().Get("sort") == "rate" {
 		for _, g := range groups {
@@ -123,5 +117,5 @@ func (v *pages) now(w http.ResponseWriter, r *http.Request) error {
 		Rated  bool // reports that a session has a rate
 		Self   string
 		Live   bool // reports that the page is updated while it is open
-	}{groups, most != nil, r.URL.RequestURI(), v.Changes != nil})
+	}{groups, rated, r.URL.RequestURI(), v.Changes != nil})
 }

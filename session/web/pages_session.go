@@ -332,34 +332,27 @@ func (v *pages) trace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// shared is a session in one file.
-func (v *pages) shared(r *http.Request, full bool) (doc *document.Document, file []byte, err error) {
-	var b bytes.Buffer
-	if doc, err = v.load(r); err == nil {
-		err = render.HTML(&b, doc, document.Words{Zone: v.Zone, Full: full})
-	}
-	return doc, b.Bytes(), err
-}
-
 // share shows what the file contains before it is downloaded.
 func (v *pages) share(w http.ResponseWriter, r *http.Request) error {
-	doc, file, err := v.shared(r, false)
+	doc, err := v.load(r)
 	if err != nil {
 		return err
 	}
-	return v.show(w, r, page{Title: "Share · " + title(doc)}, "share", struct {
-		sessionPage
-		Size string
-	}{sessionPage{Doc: doc, Tab: "share"}, document.Bytes(int64(len(file)))})
+	return v.show(w, r, page{Title: "Share · " + title(doc)}, "share", sessionPage{Doc: doc, Tab: "share"})
 }
 
 func (v *pages) download(w http.ResponseWriter, r *http.Request) error {
-	_, file, err := v.shared(r, r.URL.Query().Get("full") != "")
+	doc, err := v.load(r)
 	if err != nil {
 		return err
 	}
+	var file bytes.Buffer
+	words := document.Words{Zone: v.Zone, Full: r.URL.Query().Get("full") != ""}
+	if err := render.HTML(&file, doc, words); err != nil {
+		return err
+	}
 	w.Header().Set("Content-Disposition", `attachment; filename="session.html"`)
-	WriteBody(w, r, http.StatusOK, "text/html; charset=utf-8", file)
+	WriteBody(w, r, http.StatusOK, "text/html; charset=utf-8", file.Bytes())
 	return nil
 }
 

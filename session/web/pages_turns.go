@@ -311,15 +311,12 @@ func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	n, q := len(o.Turns), r.URL.Query()
-	at, back := place{n + 1, 0}, true
-	if text := q.Get("before"); text != "" {
-		at, err = parsePlace("before ", text)
-	} else if text := q.Get("at"); text != "" {
-		at, err = parsePlace("at ", text)
-		at, back = place{max(1, min(at.turn, n)), at.block}, false
-	}
+	at, back, err := placeIn(q, place{n + 1, 0}, true)
 	if err != nil {
 		return err
+	}
+	if !back {
+		at.turn = max(1, min(at.turn, n))
 	}
 	most := pageTurns
 	if q.Get("live") != "" {
@@ -337,6 +334,17 @@ func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
 	return v.showTurns(w, r, o, first, last, at, back)
 }
 
+// placeIn is the place at or before which an address has a page, or another.
+func placeIn(q url.Values, otherwise place, before bool) (at place, back bool, err error) {
+	for _, name := range []string{"at", "before"} {
+		if text := q.Get(name); text != "" {
+			before = name == "before"
+			otherwise, err = parsePlace(name+" ", text)
+		}
+	}
+	return otherwise, before, err
+}
+
 // turn answers with a turn, from a block of it on.
 func (v *pages) turn(w http.ResponseWriter, r *http.Request) error {
 	o, err := v.Sessions.LoadOutline(r.Context(), pathOf(r, "id"))
@@ -347,13 +355,11 @@ func (v *pages) turn(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q, at := r.URL.Query(), place{n, 0}
-	if text := cmp.Or(q.Get("before"), q.Get("at")); text != "" {
-		if at.block, err = turnNumber("at ", text); err != nil {
-			return err
-		}
+	at, back, err := placeIn(r.URL.Query(), place{n, 0}, false)
+	if err != nil {
+		return err
 	}
-	return v.showTurns(w, r, o, n, n, at, q.Get("before") != "")
+	return v.showTurns(w, r, o, n, n, place{n, at.block}, back)
 }
 
 // showTurns answers with what of the turns from first to last a page has room for, from a place on or up to it.
@@ -394,27 +400,19 @@ func (v *pages) showTurns(w http.ResponseWriter, r *http.Request, o *document.Ou
 		p.First, p.Last = p.Turns[0].Number, p.Turns[len(p.Turns)-1].Number
 		p.Range = p.inWords(n)
 	}
-	title, live := title(doc), "?"+url.Values{"at": {begin.String()}, "live": {"1"}}.Encode()
-	switch {
-	case p.Of > 0:
-		title, base = fmt.Sprintf("Turn %d · %s", p.Of, title), turnLink(doc, p.Of)
-		if begin.block > 0 {
-			p.Older = base + "?before=" + strconv.Itoa(begin.block)
-		}
-		if end.turn == p.Of {
-			p.Newer = base + "?at=" + strconv.Itoa(end.block)
-		}
-		live = ""
-	default:
-		if begin.turn > 1 || begin.block > 0 {
-			p.Older = base + "?before=" + begin.String()
-		}
-		if end.turn <= n {
-			p.Newer = base + "?at=" + end.String()
-		}
+	title, from, to := title(doc), 1, n
+	if p.Of > 0 {
+		title, base, from, to = fmt.Sprintf("Turn %d · %s", p.Of, title), turnLink(doc, p.Of), p.Of, p.Of
 	}
-	if end.turn > n && p.Newer == "" {
-		p.Live = base + live
+	if begin != (place{from, 0}) {
+		p.Older = base + "?before=" + begin.String()
+	}
+	if end.turn <= to {
+		p.Newer = base + "?at=" + end.String()
+	} else if end.turn > n {
+		if p.Live = base; p.Of == 0 {
+			p.Live += "?" + url.Values{"at": {begin.String()}, "live": {"1"}}.Encode()
+		}
 	}
 	return v.show(w, r, page{Title: title}, "session", p)
 }

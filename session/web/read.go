@@ -270,17 +270,16 @@ func (a *Backend) locate(ctx context.Context, p spanPath) (*located, error) {
 	}
 	found := located{SessionID: id}
 	// A sub-agent's spans may be of the trace of the session that started it.
-	for family, i := []string{id}, 0; i < len(family); i++ {
-		if err := a.locateIn(ctx, family[i], trace, span, &found); err != nil {
+	family, err := document.Descendants(ctx, a.Sessions, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	for _, member := range family {
+		if err := a.locateIn(ctx, member, trace, span, &found); err != nil {
 			return nil, named("trace", err)
 		}
 		if found.TraceID != "" {
 			return &found, nil
-		}
-		if i == 0 {
-			if family, err = document.Descendants(ctx, a.Sessions, family); err != nil {
-				return nil, err
-			}
 		}
 	}
 	missing := NotFoundf("span", "list its spans", "session %s has no span %q of trace %s", id, span, trace)
