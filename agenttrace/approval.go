@@ -121,10 +121,9 @@ func (c *ToolCall) open() PendingTool {
 	return p
 }
 
-// waits reports whether the call waits for a human. States that were stored
-// before State existed do not have it; then all calls wait.
+// waits reports whether the call waits for a human.
 func (p *PendingTool) waits() bool {
-	return p.State == stateApprovalRequested || p.State == "" || p.AsksUser && p.State == stateInputAvailable
+	return p.State == stateApprovalRequested || p.AsksUser && p.State == stateInputAvailable
 }
 
 // options describes the call without its input.

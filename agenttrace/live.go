@@ -159,7 +159,7 @@ func (s *Session) flush() {
 		return
 	}
 	for range s.events.flush(s.tracer.live) {
-		s.tracer.lose(s.id)
+		s.tracer.count("emit event of session %s: the log processor is stuck; %d dropped so far", s.id)
 	}
 }
 

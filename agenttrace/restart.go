@@ -99,7 +99,6 @@ func (c *ToolCall) restore(p *PendingTool) {
 	defer c.turn.mu.Unlock()
 	c.restored, c.changed, c.later = true, true, true
 	c.p, c.p.Input = *p, nil
-	c.p.State = cmp.Or(p.State, stateApprovalRequested)
 	c.answered = p.ApprovalID != "" && p.State == stateApprovalResponded
 	c.approved = c.answered
 }

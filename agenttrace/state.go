@@ -86,7 +86,7 @@ type PendingTool struct {
 	CallID string          `json:"call_id"`
 	Name   string          `json:"name"`
 	Input  json.RawMessage `json:"input,omitempty"`
-	// State is the AI SDK's. Empty means that the call waits.
+	// State is the AI SDK's.
 	State string `json:"state,omitempty"`
 	// ApprovalID names the question; it is the id of the permission decision.
 	ApprovalID string `json:"approval_id,omitempty"`

@@ -90,21 +90,18 @@ func mcpFailure(output string) mcpError {
 	}
 	var result struct {
 		IsError bool
-		Content []json.RawMessage
+		Content []struct{ Text string }
 	}
 	if json.Unmarshal([]byte(output), &result) != nil || !result.IsError || len(result.Content) == 0 {
 		return ""
 	}
 	var texts []string
-	for _, raw := range result.Content {
-		var block struct{ Text string }
-		if json.Unmarshal(raw, &block) == nil && block.Text != "" {
+	for _, block := range result.Content {
+		if block.Text != "" {
 			texts = append(texts, block.Text)
-		} else {
-			texts = append(texts, string(raw))
 		}
 	}
-	return mcpError(strings.Join(texts, "\n"))
+	return mcpError(cmp.Or(strings.Join(texts, "\n"), output))
 }
 
 // Fail ends the call with an error; its text is what the model will see. An err that is [ErrAborted] or

@@ -189,16 +189,11 @@ func (t *Tracer) drop(what, id string) {
 	t.count("record %s of %s: it has ended; %d calls dropped so far", what, id)
 }
 
-// lose counts an event of a session that had to go.
-func (t *Tracer) lose(id string) {
-	t.count("emit event of %s %s: the log processor is stuck; %d dropped so far", "session", id)
-}
-
-// count counts what is dropped. It reports the first, the second, the fourth and
+// count counts what is dropped, whose number ends the arguments. It reports the first, the second, the fourth and
 // so on, so that a loop cannot flood the log.
-func (t *Tracer) count(format, what, id string) {
+func (t *Tracer) count(format string, args ...any) {
 	if n := t.dropped.Add(1); bits.OnesCount64(uint64(n)) == 1 {
-		otel.Handle(fmt.Errorf(format, what, id, n))
+		otel.Handle(fmt.Errorf(format, append(args, n)...))
 	}
 }
 

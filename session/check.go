@@ -255,18 +255,6 @@ func show(raw json.RawMessage) string {
 	return string(raw)
 }
 
-type bucket struct {
-	key string
-	n   *int64
-}
-
-func (u *Usage) buckets() [5]bucket {
-	return [5]bucket{
-		{"input", &u.Input}, {"output", &u.Output}, {"reasoning", &u.Reasoning},
-		{"cache_read", &u.CacheRead}, {"cache_write", &u.CacheWrite},
-	}
-}
-
 // members are those of a JSON object; of other text they are nil.
 type members map[string]json.RawMessage
 

@@ -196,10 +196,8 @@ func checkPermissions(c *checker, _ *checkedRow) {
 func checkUsage(c *checker, r *checkedRow) {
 	if r.kind == ofSession {
 		columns := []string{"prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write"}
-		for i, b := range new(c.t.Session.Usage()).buckets() {
-			if *b.n < 0 {
-				c.report("%s is %d", columns[i], *b.n)
-			}
+		for i, n := range c.t.Session.Usage().buckets() {
+			c.reportIf(n < 0, "%s is %d", columns[i], n)
 		}
 		return
 	}

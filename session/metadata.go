@@ -7,9 +7,6 @@ import "encoding/json"
 // counts as zero. [MessageMetadata.Tokens] returns what the message used, which is a
 // different figure.
 func UsageOf(metadataJSON string) (Usage, float64) {
-	if metadataJSON == "" || metadataJSON == "{}" {
-		return Usage{}, 0
-	}
 	var m struct {
 		Usage Usage `json:"usage"`
 		Trace struct {

@@ -341,11 +341,14 @@ func (u Usage) Total() int64 {
 	return u.Input + u.Output + u.Reasoning + u.CacheRead + u.CacheWrite
 }
 
+func (u Usage) buckets() [5]int64 {
+	return [5]int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite}
+}
+
 // Buckets counts the buckets that are not zero.
-func (u Usage) Buckets() int {
-	n := 0
+func (u Usage) Buckets() (n int) {
 	for _, b := range u.buckets() {
-		if *b.n != 0 {
+		if b != 0 {
 			n++
 		}
 	}

@@ -67,9 +67,7 @@ func (u Usage) counted() Usage {
 // wrong type stays unset and does not affect the others.
 func ParseMessageMetadata(metadataJSON []byte) MessageMetadata {
 	var m MessageMetadata
-	if len(metadataJSON) > len("{}") {
-		_ = json.Unmarshal(metadataJSON, &m) // reads what is of the right type
-	}
+	_ = json.Unmarshal(metadataJSON, &m) // reads what is of the right type
 	return m
 }
 
