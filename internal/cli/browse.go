@@ -42,7 +42,7 @@ func browse(cmd *cobra.Command) error {
 		_, err = tea.NewProgram(b, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out)).Run()
 		return err
 	})
-	if is[noStoreError](err) {
+	if missing, ok := errors.AsType[storeError](err); ok && missing.hint == noStoreHint {
 		return errNoBrowser
 	}
 	return err

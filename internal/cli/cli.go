@@ -117,27 +117,24 @@ func (e usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// noStoreError is a store that is not there.
-type noStoreError struct{ error }
-
-func (e noStoreError) Unwrap() error { return e.error }
-
-// damagedError is a store with a damaged database.
-type damagedError struct {
-	path string
+// storeError is a store that is not there, or whose database is damaged, with what to do about it.
+type storeError struct {
 	error
+	hint string
 }
 
-func (e damagedError) Unwrap() error { return e.error }
+func (e storeError) Unwrap() error { return e.error }
+
+const noStoreHint = "run agenttrace demo to make one, or name another with --store or " + envStore
 
 // readError names the store that err comes from if its database is damaged, which shows at any read.
 func readError(path string, err error) error {
-	if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultCorrupt || is[damagedError](err) {
+	if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultCorrupt || is[storeError](err) {
 		return err
 	}
 	// The chain may report that it is not a store, as the file of a damaged one may look.
-	return damagedError{path, fmt.Errorf("read store %s: the database is damaged: %w", path,
-		zombiezen.ResultCorrupt.ToError())}
+	return storeError{fmt.Errorf("read store %s: the database is damaged: %w", path, zombiezen.ResultCorrupt.ToError()),
+		fmt.Sprintf("save what can be read with sqlite3 %s .recover, or restore a backup", path)}
 }
 
 func is[T error](err error) bool {
@@ -147,7 +144,7 @@ func is[T error](err error) bool {
 
 func classify(err error) (code int, hint string) {
 	problem, isProblem := errors.AsType[*web.Problem](err)
-	damaged, isDamaged := errors.AsType[damagedError](err)
+	unusable, isUnusable := errors.AsType[storeError](err)
 	switch {
 	case is[usageError](err), is[*collector.OptionsError](err), is[*document.NoTurnError](err),
 		isProblem && slices.Contains([]string{web.CodeInvalid, web.CodeNotFound, web.CodeBusy, web.CodeHidden,
@@ -155,11 +152,8 @@ func classify(err error) (code int, hint string) {
 		return exitUsage, ""
 	case is[*writeError](err): // of a store that is written for somebody else, too
 		return exitOther, ""
-	case isDamaged:
-		return exitStore, fmt.Sprintf("save what can be read with sqlite3 %s .recover, or restore a backup",
-			damaged.path)
-	case is[noStoreError](err):
-		return exitStore, "run agenttrace demo to make one, or name another with --store or " + envStore
+	case isUnusable:
+		return exitStore, unusable.hint
 	case errors.Is(err, store.ErrAmbiguous):
 		return exitNotFound, "type more of the id"
 	case errors.Is(err, store.ErrNotFound):

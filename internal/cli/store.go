@@ -130,7 +130,7 @@ func openStore(cmd *cobra.Command) (store.Reader, error) {
 }
 
 func noStore(path string) error {
-	return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
+	return storeError{fmt.Errorf("there is no session store at %s", stores.Name(path)), noStoreHint}
 }
 
 // reading opens the store for a command that shows what sessions are doing and calls fn with it, and with the prices
