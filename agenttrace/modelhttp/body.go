@@ -48,26 +48,7 @@ func newTap(x *exchange, resp *http.Response) io.ReadCloser {
 	default:
 		b.dropped, b.split = true, nil // an encoding that we cannot decode
 	}
-	return &watched{resp.Body, b.took, b.closed}
-}
-
-// watched is a body that the caller reads as it is. read is called with what was read, closed when it is closed.
-type watched struct {
-	io.ReadCloser
-	read   func(p []byte, err error)
-	closed func()
-}
-
-func (b *watched) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.read(p[:n], err)
-	return n, err
-}
-
-func (b *watched) Close() error {
-	err := b.ReadCloser.Close()
-	b.closed()
-	return err
+	return &modelapi.Body{ReadCloser: resp.Body, Took: b.took, Closed: b.closed}
 }
 
 // took parses what was read before the caller has it: an agent may act on the last bytes without reading on, and its
@@ -244,12 +225,12 @@ func (x *exchange) refused(resp *http.Response) {
 		defer mu.Unlock()
 		describe(head)
 	})
-	resp.Body = &watched{resp.Body, func(p []byte, err error) {
+	resp.Body = &modelapi.Body{ReadCloser: resp.Body, Closed: end, Took: func(p []byte, err error) {
 		mu.Lock()
 		head = append(head, p[:min(len(p), maxErrorBody-len(head))]...)
 		mu.Unlock()
 		if err != nil {
 			end()
 		}
-	}, end}
+	}}
 }

@@ -25,35 +25,25 @@ type target struct {
 type route struct {
 	path     *regexp.Regexp
 	api      *modelapi.API
-	provider func(host, path string) string
+	provider string
+	byHost   bool // the provider is that of the host, if that is known
 }
 
 // routes are the paths of the APIs. The first that matches counts. They are escaped: the id of a Bedrock model may be
 // an ARN with slashes.
 var routes = []route{
-	{regexp.MustCompile(`/model/(.+)/converse(-stream)?$`), modelapi.Converse, bedrock},
-	{regexp.MustCompile(`/model/(.+)/invoke(-with-response-stream)?$`), nil, bedrock},
-	{regexp.MustCompile(`/([^/:]+):(generate|streamGenerate)Content$`), modelapi.Gemini, google},
-	{regexp.MustCompile(`/publishers/anthropic/(?:.*/)?([^/:]+):(raw|streamRaw)Predict$`), modelapi.Anthropic, google},
-	{regexp.MustCompile(`/([^/:]+):(raw|streamRaw)Predict$`), modelapi.Chat, google},
-	{regexp.MustCompile(`/v1/messages()$`), modelapi.Anthropic, anthropic},
-	{regexp.MustCompile(`(?:/deployments/(.+))?/chat/completions$`), modelapi.Chat, openAI},
-	{regexp.MustCompile(`/responses()$`), modelapi.Responses, openAI},
+	{regexp.MustCompile(`/model/(.+)/converse(-stream)?$`), modelapi.Converse, "aws.bedrock", false},
+	{regexp.MustCompile(`/model/(.+)/invoke(-with-response-stream)?$`), nil, "aws.bedrock", false},
+	{regexp.MustCompile(`/(?:publishers|endpoints)/(?:.*/)?([^/:]+):(generate|streamGenerate)Content$`), modelapi.Gemini,
+		"gcp.vertex_ai", false},
+	{regexp.MustCompile(`/([^/:]+):(generate|streamGenerate)Content$`), modelapi.Gemini, "gcp.gemini", true},
+	{regexp.MustCompile(`/publishers/anthropic/(?:.*/)?([^/:]+):(raw|streamRaw)Predict$`), modelapi.Anthropic,
+		"gcp.vertex_ai", false},
+	{regexp.MustCompile(`/([^/:]+):(raw|streamRaw)Predict$`), modelapi.Chat, "gcp.vertex_ai", false},
+	{regexp.MustCompile(`/v1/messages()$`), modelapi.Anthropic, "anthropic", false},
+	{regexp.MustCompile(`(?:/deployments/(.+))?/chat/completions$`), modelapi.Chat, "openai", true},
+	{regexp.MustCompile(`/responses()$`), modelapi.Responses, "openai", true},
 }
-
-func anthropic(string, string) string { return "anthropic" }
-func bedrock(string, string) string   { return "aws.bedrock" }
-
-func google(host, path string) string {
-	if strings.Contains(host, "aiplatform") || strings.Contains(path, "/publishers/") ||
-		strings.Contains(path, "/endpoints/") {
-		return "gcp.vertex_ai"
-	}
-	return "gcp.gemini"
-}
-
-// openAI names the provider of an API in OpenAI's format by its host.
-func openAI(host, _ string) string { return cmp.Or(modelapi.ProviderOf(host), "openai") }
 
 // recognize returns the API that a request is for, or nil.
 func recognize(method string, u *url.URL) *target {
@@ -67,7 +57,11 @@ func recognize(method string, u *url.URL) *target {
 			if err != nil {
 				model = m[1]
 			}
-			return &target{r.api, r.provider(host, path), model}
+			provider := r.provider
+			if r.byHost {
+				provider = cmp.Or(modelapi.ProviderOf(host), provider)
+			}
+			return &target{r.api, provider, model}
 		}
 	}
 	return nil

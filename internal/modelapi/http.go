@@ -1,6 +1,7 @@
 package modelapi
 
 import (
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -56,4 +57,25 @@ func Retryable(resp *http.Response) bool {
 	default:
 		return c >= 500
 	}
+}
+
+// Body is a body that the caller reads as it is. Took gets what was read before the caller has it, and Closed is called
+// when it is closed.
+type Body struct {
+	io.ReadCloser
+	Took   func(p []byte, err error)
+	Closed func()
+}
+
+func (b *Body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.Took(p[:n], err)
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *Body) Close() error {
+	err := b.ReadCloser.Close()
+	b.Closed()
+	return err
 }

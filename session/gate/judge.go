@@ -129,18 +129,11 @@ func (g *Gate) compare(v *Verdict, was, now map[string][]*Run) {
 		c.tolerance = *g.Baseline.Tolerance
 	}
 	v.Alpha = 1 - cmp.Or(g.Baseline.Confidence, defaultConfidence)
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if was[name] == nil {
-			v.New = append(v.New, name)
-		} else {
-			c.cases = append(c.cases, name)
-		}
+	only := func(in, lacking map[string][]*Run) []string {
+		return slices.DeleteFunc(slices.Sorted(maps.Keys(in)), func(name string) bool { return lacking[name] != nil })
 	}
-	for _, name := range slices.Sorted(maps.Keys(was)) {
-		if now[name] == nil {
-			v.Missing = append(v.Missing, name)
-		}
-	}
+	v.New, v.Missing = only(now, was), only(was, now)
+	c.cases = slices.DeleteFunc(slices.Sorted(maps.Keys(now)), func(name string) bool { return was[name] == nil })
 	names := append([]string{"passed"}, figures...)
 	for _, name := range scoresOf(now, was) {
 		names = append(names, "score "+name)

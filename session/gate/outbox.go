@@ -270,18 +270,13 @@ func (o *outbox) write(e entry) error {
 // deliver delivers what is there and what comes, in order, until ctx ends, or all is delivered after end. What fails is
 // tried again. A fact is delivered again if the process is killed between its delivery and the note of it: the receiver
 // knows it by its id.
-func (o *outbox) deliver(ctx context.Context, problem func(error)) (done <-chan struct{}) {
+func (o *outbox) deliver(ctx context.Context, problem func(error)) (wait func()) {
 	var running sync.WaitGroup
 	for way, send := range map[string]func(context.Context, *Fact) error{ActionWebhook: o.rules.Webhook.post,
 		ActionCommand: o.rules.run} {
 		running.Go(func() { o.deliverBy(ctx, way, send, problem) })
 	}
-	ended := make(chan struct{})
-	go func() {
-		running.Wait()
-		close(ended)
-	}()
-	return ended
+	return running.Wait
 }
 
 // end has deliver end when all is delivered, and returns how much is not.

@@ -96,7 +96,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	}
 	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	delivered := w.outbox.deliver(lasting, w.Problem)
+	wait := w.outbox.deliver(lasting, w.Problem)
 	failing := fmt.Sprint(nil)
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
@@ -112,19 +112,14 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		case <-ticks.C:
 		}
 	}
-	if w.Ending == 0 {
-		stop()
-		<-delivered
-		return w.outbox.close()
-	}
 	limit := time.AfterFunc(w.Ending, stop)
 	defer limit.Stop()
-	for w.behind = true; w.behind && err == nil && lasting.Err() == nil; {
+	for w.behind = w.Ending > 0; w.behind && err == nil && lasting.Err() == nil; {
 		err = w.look(lasting)
 	}
 	w.outbox.end()
-	<-delivered
-	if left := w.outbox.end(); left > 0 {
+	wait()
+	if left := w.outbox.end(); left > 0 && w.Ending > 0 {
 		err = errors.Join(err, fmt.Errorf("%d facts were not delivered; watch --state %s tries again", left, w.State))
 	}
 	return errors.Join(err, w.outbox.close())

@@ -104,7 +104,7 @@ func (t *MCPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	kind := resp.Header.Get("Content-Type")
 	events := modelapi.StreamOf(kind, maxSocketMessage)
 	if events != nil || strings.HasPrefix(kind, "application/json") {
-		resp.Body = &mcpBody{ReadCloser: resp.Body, to: q, events: events}
+		resp.Body = answered(q, resp.Body, events)
 	}
 	return resp, nil
 }
@@ -124,27 +124,21 @@ func putMCP(q *Queue, text []byte, fromClient bool) {
 	}
 }
 
-// mcpBody is an answer: a document, or a stream of events each of which is a message.
-type mcpBody struct {
-	io.ReadCloser
-	to     *Queue
-	events modelapi.Stream // nil of a document
-	text   []byte          // of the document
-}
-
-func (b *mcpBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	switch {
-	case b.events != nil:
-		b.events.Feed(p[:n], func(_ string, data []byte) { putMCP(b.to, bytes.Clone(data), false) })
-	case len(b.text)+n > maxSocketMessage:
-		b.text = nil // what follows is no message
-	default:
-		b.text = append(b.text, p[:n]...)
-	}
-	if err != nil {
-		putMCP(b.to, b.text, false)
-		b.text = nil
-	}
-	return n, err
+// answered has an answer recorded: a stream of events each of which is a message, or else a document.
+func answered(q *Queue, body io.ReadCloser, events modelapi.Stream) *modelapi.Body {
+	var text []byte
+	return &modelapi.Body{ReadCloser: body, Closed: func() {}, Took: func(p []byte, err error) {
+		switch {
+		case events != nil:
+			events.Feed(p, func(_ string, data []byte) { putMCP(q, bytes.Clone(data), false) })
+		case len(text)+len(p) > maxSocketMessage:
+			text = nil // what follows is no message
+		default:
+			text = append(text, p...)
+		}
+		if err != nil {
+			putMCP(q, text, false)
+			text = nil
+		}
+	}}
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -221,46 +222,32 @@ func (t *Tee) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	e.pass(passage{What: responded, Response: responseHeadOf(resp)})
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		resp.Body = &copied{ReadCloser: resp.Body, of: e, left: errLeft}
+		resp.Body = e.copied(resp.Body, errLeft)
 	}
 	return resp, nil
 }
 
-// copied is an answer of which what is read is copied, and left, if it is closed before its end.
-type copied struct {
-	io.ReadCloser
-	of     *exchanged
-	left   error
-	isOver atomic.Bool // its end is copied
-}
-
-func (c *copied) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	if n > 0 && !c.isOver.Load() {
-		c.of.pass(passage{What: answerPiece, Bytes: p[:n]})
+// copied has what is read of an answer copied, and left, if it is closed before its end.
+func (e *exchanged) copied(body io.ReadCloser, left error) *modelapi.Body {
+	var isOver atomic.Bool // its end is copied
+	over := func(err error) {
+		if isOver.Swap(true) {
+			return
+		}
+		p := passage{What: answerEnded}
+		if !errors.Is(err, io.EOF) {
+			p.Err = newPassedError(err)
+		}
+		e.pass(p)
 	}
-	if err != nil {
-		c.over(err)
-	}
-	return n, err
-}
-
-func (c *copied) Close() error {
-	err := c.ReadCloser.Close()
-	c.over(c.left)
-	return err
-}
-
-// over copies the end, the first time.
-func (c *copied) over(err error) {
-	if c.isOver.Swap(true) {
-		return
-	}
-	p := passage{What: answerEnded}
-	if !errors.Is(err, io.EOF) {
-		p.Err = newPassedError(err)
-	}
-	c.of.pass(p)
+	return &modelapi.Body{ReadCloser: body, Closed: func() { over(left) }, Took: func(p []byte, err error) {
+		if len(p) > 0 && !isOver.Load() {
+			e.pass(passage{What: answerPiece, Bytes: p})
+		}
+		if err != nil {
+			over(err)
+		}
+	}}
 }
 
 // isSocket reports whether a request has begun a WebSocket of the Responses API.
@@ -274,18 +261,19 @@ func (t *Tee) copySocket(req *http.Request, resp *http.Response) {
 	if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
 		e := t.newExchange()
 		e.pass(passage{What: upgraded, Request: headOf(req), Response: responseHeadOf(resp)})
-		resp.Body = &copiedSocket{Writer: conn, copied: copied{ReadCloser: conn, of: e, left: io.ErrUnexpectedEOF}}
+		resp.Body = &copiedSocket{Body: e.copied(conn, io.ErrUnexpectedEOF), to: conn, of: e}
 	}
 }
 
 type copiedSocket struct {
-	copied
-	io.Writer
+	*modelapi.Body
+	to io.Writer
+	of *exchanged
 }
 
 func (c *copiedSocket) Write(p []byte) (int, error) {
 	c.of.pass(passage{What: sentPiece, Bytes: p})
-	return c.Writer.Write(p)
+	return c.to.Write(p)
 }
 
 var (
