@@ -207,9 +207,6 @@ func (c *callFinder) twinOf(n *node) *call {
 	var best *call
 	var least int64
 	for _, other := range slices.Backward(c.calls) {
-		if other.end < n.Start-near {
-			continue
-		}
 		if slack, same := other.twin(n); same && (best == nil || slack < least) {
 			best, least = other, slack
 		}

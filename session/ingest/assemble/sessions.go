@@ -220,16 +220,14 @@ func (a *assembly) setSessions(n *node, given, base string, at *parentRef) {
 // starts is one sub-agent's, unless it names sessions of its own. An agent to which a turn hands over has a session
 // for each fact that begins its work, for nothing shows which of them go on from another.
 func (a *assembly) parentRef(n, from *node, id string) *parentRef {
-	s := parentRef{session: id, parent: from.session, from: from, named: id != from.session}
+	s := parentRef{session: id, parent: from.session, from: from}
 	if id == s.parent {
 		subject := n.Source
 		if from.Kind == fact.ToolCall {
 			subject = ""
 		}
 		s.session = spans.DeriveIDNano(spans.PrefixSession, from.Start, s.parent, from.TraceID, from.Source, subject)
-		if child := a.childOf(from); child != "" {
-			s.session, s.named = child, true
-		}
+		s.session = cmp.Or(a.childOf(from), s.session)
 	}
 	return a.known(s)
 }
@@ -238,7 +236,7 @@ func (a *assembly) parentRef(n, from *node, id string) *parentRef {
 // is that of what is above n. The sub-agent hangs on the nearest tool call above, and
 // without one, it is below the session or sub-agent that started it.
 func (a *assembly) named(n *node, name string, at *parentRef) *parentRef {
-	s := parentRef{session: fact.SubagentSession(name, n.SubagentID), parent: name, named: true}
+	s := parentRef{session: fact.SubagentSession(name, n.SubagentID), parent: name}
 	if at != nil && at.session == s.session {
 		return at
 	}
@@ -269,7 +267,7 @@ func (a *assembly) reportedChildren() {
 			child := a.childOf(n)
 			if n.record == record && child != "" && child != n.session && !attached[child] {
 				attached[child] = true
-				a.known(parentRef{session: child, parent: n.session, from: n, named: true})
+				a.known(parentRef{session: child, parent: n.session, from: n})
 			}
 		}
 	}

@@ -61,9 +61,6 @@ type parentRef struct {
 	session string // the child's
 	parent  string
 	from    *node // the tool call or turn above, nil where the sub-agent runs beside the conversation
-	// named is set where a source names the sub-agent or its session: facts are of it wherever
-	// they are, also after the call that started it has returned.
-	named bool
 }
 
 // stream is a session's part of the facts.
