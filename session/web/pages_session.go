@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -124,6 +125,9 @@ func (v *pages) blob(w http.ResponseWriter, r *http.Request) error {
 type contextPage struct {
 	sessionPage
 	Tools []toolUse
+	// Applied are decisions of the turn, one for each rule that is not among those of the session: an agent has others
+	// besides.
+	Applied []document.Decision
 	// Changes are what the model was given otherwise than in the turn before.
 	Changes []document.Change
 }
@@ -166,6 +170,16 @@ func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
 	for of, changes := range whole.ContextChanges() {
 		if of.Number == n {
 			p.Changes = changes
+		}
+	}
+	for _, d := range doc.Decisions {
+		known := slices.ContainsFunc(doc.Session.Rules, func(r session.Rule) bool {
+			return r.Action == d.Action && r.Permission == d.ToolID && r.Pattern == d.Pattern
+		}) || slices.ContainsFunc(p.Applied, func(a document.Decision) bool {
+			return a.Action == d.Action && a.ToolID == d.ToolID && a.Pattern == d.Pattern && a.Source == d.Source
+		})
+		if !known && d.Pattern != "" {
+			p.Applied = append(p.Applied, d)
 		}
 	}
 	return v.show(w, r, page{Title: fmt.Sprintf("Context of turn %d · %s", t.Number, title(doc))}, "context", p)
