@@ -211,7 +211,8 @@ func (o *observer) replaced(old, row *ObservationRow) {
 		return
 	}
 	if s := old.Attribution.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
-		o.session(s).observed.lost = true
+		w := o.session(s)
+		w.observed.lost = append(w.observed.lost, lostAttrs{bounds: timeRange{old.Start, old.End}})
 	}
 	if t := o.traces[old.TraceID]; t != nil {
 		t.changed = append(t.changed, timeRange{old.Start, old.Until})
@@ -267,8 +268,7 @@ func (o *observer) tie() {
 		if at.Until = max(at.End, min(at.LastBelow, math.MaxInt64-1)+1); at.Until != before {
 			t := o.traces[at.TraceID]
 			t.changed = append(t.changed, timeRange{min(before, at.Until), max(before, at.Until)})
-			o.rows.exec(`UPDATE observations SET until_nano = ? WHERE trace_id = ? AND source = ?`, at.Until, at.TraceID,
-				at.Source)
+			o.rows.setUntil(*at)
 		}
 	}
 }

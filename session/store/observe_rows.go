@@ -21,9 +21,9 @@ type observedWork struct {
 	// are theirs.
 	attributed []sessionAttrs
 	traces     map[string]bool
-	// lost reports that observations no longer report what they did of the row, left are traces some of which is built
-	// here no more.
-	lost bool
+	// lost is what observations reported of the row and report no more, left are traces some
+	// of which is built here no more.
+	lost []lostAttrs
 	left map[string]bool
 	// successor is the session to which the earliest observation that left is attributed, successorAt when that began.
 	successor   string
@@ -42,8 +42,14 @@ type sessionAttrs struct {
 	Kind         string         `column:"kind,omitempty"`
 }
 
+// lostAttrs is what an observation reports no more: its times, and stamps by column.
+type lostAttrs struct {
+	bounds timeRange
+	values map[string]Stamp
+}
+
 func (o *observedWork) any() bool {
-	return len(o.messages) > 0 || len(o.stale) > 0 || len(o.decisions) > 0 || len(o.attributed) > 0 || o.lost
+	return len(o.messages) > 0 || len(o.stale) > 0 || len(o.decisions) > 0 || len(o.attributed) > 0 || len(o.lost) > 0
 }
 
 // replace replaces what was built of observations before by what was assembled of them now.
@@ -106,18 +112,25 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 	}
 }
 
-// lose notes that an observation does not report of the session's row what it did, or is attributed to another session.
+// lose notes what an observation reported of the session's row and does not report where it is attributed now.
 func (w *sessionWork) lose(n *Observation, now *Attribution) {
-	o := &w.observed
-	o.lost = true
-	if to := now.SessionID; to != w.id {
+	lost := lostAttrs{values: stampsOf(n.Attribution.SessionAttrs)}
+	if to, o := now.SessionID, &w.observed; to != w.id {
+		lost.bounds = timeRange{n.Start, n.End}
 		if to != "" && (o.successor == "" || n.Start < o.successorAt || n.Start == o.successorAt && to < o.successor) {
 			o.successor, o.successorAt = to, n.Start
 		}
 		if n.TraceID != "" {
 			set(&o.left, n.TraceID, true)
 		}
+	} else {
+		for column, stamp := range stampsOf(now.SessionAttrs) {
+			if lost.values[column] == stamp {
+				delete(lost.values, column)
+			}
+		}
 	}
+	w.observed.lost = append(w.observed.lost, lost)
 }
 
 // moveAnnotations hands on the annotations of a session that is to be deleted because its observations moved to
@@ -144,6 +157,24 @@ func (a *applier) moveAnnotations(w *sessionWork) {
 func encode(v any) string {
 	b, _ := json.Marshal(v)
 	return string(b)
+}
+
+// stampsOf are the stamps of what an observation reports, by column.
+func stampsOf(c *SessionChange) map[string]Stamp {
+	if c == nil {
+		return nil
+	}
+	stamps := make(map[string]Stamp)
+	for column, v := range c.values {
+		stamps[column.name] = v.stamp(true)
+	}
+	for key, v := range c.Metadata {
+		if text, ok := compact(v.Text); ok {
+			v.Text = text
+			stamps["metadata."+key] = v.stamp(true)
+		}
+	}
+	return stamps
 }
 
 // bounds are those of the row and those that it has without observations.
@@ -223,8 +254,8 @@ func (a *applier) dropMessage(w *sessionWork, id string) {
 	w.resync = w.resync || a.forksAt(w, id)
 }
 
-// foldObserved merges what observations report of the session's row. Where something was taken back, it merges all that
-// is left of them; where nothing is left the session is deleted.
+// foldObserved merges what observations report of the session's row. Where what the row has was taken back, it merges
+// all that is left of them; where nothing is left the session is deleted.
 func (a *applier) foldObserved(w *sessionWork) {
 	o := &w.observed
 	if !o.any() {
@@ -232,7 +263,7 @@ func (a *applier) foldObserved(w *sessionWork) {
 	}
 	reported := o.attributed
 	row, declared := w.bounds()
-	if o.lost {
+	if w.stale() {
 		var sdk bool
 		reported, sdk = a.rows.sourcesOf(w.id)
 		if w.gone = len(reported) == 0 && !w.isNew && !sdk && a.isUnknown(w); w.gone {
@@ -256,6 +287,24 @@ func (a *applier) foldObserved(w *sessionWork) {
 		}
 	}
 	o.folding = false
+}
+
+// stale reports whether anything that was taken back is in the session's row, or bounds it.
+func (w *sessionWork) stale() bool {
+	for _, l := range w.observed.lost {
+		if l.bounds != (timeRange{}) || len(l.values) == 0 {
+			first, last := l.bounds.from/1e6, max(l.bounds.from, l.bounds.to)/1e6
+			if first != 0 && first <= w.row.CreatedAt || w.row.CreatedAt == 0 || last != 0 && last >= w.row.UpdatedAt {
+				return true
+			}
+		}
+		for column, stamp := range l.values {
+			if w.row.State.Stamps[column] == stamp {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // blankObserved takes the values of observations out of the row.

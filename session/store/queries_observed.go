@@ -1,12 +1,31 @@
 package store
 
 import (
+	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 )
 
 // Statements for observations, the traces that they are of, and the timeline of their owners.
+
+// reachingRow is an observation as it is written when it is put.
+type reachingRow struct {
+	ObservationRow
+	Reach int64 `column:"reach"`
+}
+
+// Reach is the least even n for which a time is shorter than 2ⁿ nanoseconds, 62 at most; 0 if it is an instant.
+// Observations that last across a given time are looked for reach by reach: those that are shorter than 2ⁿ began
+// no longer than that before it, wherever in a long session the time is.
+func Reach(from, until int64) int64 {
+	if until <= from {
+		return 0
+	}
+	n := bits.Len64(uint64(until - from))
+	return int64(min(n+n%2, 62))
+}
 
 // attributionRow is the attribution of the observation with a key.
 type attributionRow struct {
@@ -21,9 +40,9 @@ func putObservation(s Statements, o, old *ObservationRow, refused *error) {
 	s.Name(NameSession, o.Owner, o.Session)
 	s.Name(NameCall, o.Call)
 	s.Name(NameCall, o.Calls...)
-	row := *o
+	row := reachingRow{*o, Reach(o.Start, o.End)}
 	row.Until = o.End
-	ObservationTable.put(s, &row, old == nil, refused)
+	reachingTable.put(s, &row, old == nil, refused)
 	if old != nil {
 		for _, call := range old.Calls {
 			s.Exec(`DELETE FROM tool_call_requests
@@ -73,6 +92,12 @@ func (r *rows) setOwner(trace, source, owner string) {
 			s.Exec(`UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, owner, source)
 		}
 	})
+}
+
+// setUntil changes until when an observation lasts.
+func (r *rows) setUntil(at spanTime) {
+	r.exec(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
+		at.Until, Reach(at.Start, at.Until), at.TraceID, at.Source)
 }
 
 // mark marks an owner, or deletes its mark where nothing was added.
@@ -277,7 +302,7 @@ func readTimes(key ObservationKey, times *[]spanTime) query {
 
 // opening returns the last time before at when an observation of an owner opens a turn, if before is set, and else the
 // first one from at on. across is set to the bounds of the observations that begin before that and last until after it,
-// if there are any. The cost depends on how many end later: few, unless something comes late.
+// if there are any. The cost depends on how many those are, not on how many come before or after.
 func (r *rows) opening(owner string, at int64, before bool, across **timeRange) (start int64, ok bool) {
 	r.ask(func(s Statements) {
 		which, condition := "min", ">="
@@ -292,8 +317,7 @@ func (r *rows) opening(owner string, at int64, before bool, across **timeRange) 
 			return nil
 		}, owner, at)
 		s.Select(`WITH opening AS MATERIALIZED (`+query+`)
- SELECT min(o.start_nano), max(o.until_nano) FROM opening CROSS JOIN observations o INDEXED BY idx_observations_across
- WHERE o.owner = ?1 AND o.until_nano > opening.at AND o.start_nano < opening.at`, scanRange(across), owner, at)
+ SELECT min(o.start_nano), max(o.until_nano) FROM opening CROSS JOIN `+reachingAcross, scanRange(across), owner, at)
 	})
 	return start, ok
 }
@@ -307,6 +331,19 @@ func scanRange(found **timeRange) func(Row) error {
 		return nil
 	}
 }
+
+// reachingAcross joins the observations o of the owner ?1 that begin before opening.at and last until after it. One
+// whose reach is n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked
+// for by itself, so few are looked at wherever in a long session the time is. See [Reach].
+var reachingAcross = func() string {
+	var all []string
+	for n := 2; n <= 62; n += 2 {
+		all = append(all, fmt.Sprintf("(%d)", n))
+	}
+	return `(VALUES ` + strings.Join(all, ", ") + `) AS r CROSS JOIN observations o INDEXED BY idx_observations_across
+ WHERE o.owner = ?1 AND o.reach = r.column1 AND o.reach > 0 AND o.start_nano < opening.at
+ AND o.start_nano > opening.at - (CAST(1 AS BIGINT) << r.column1) AND o.until_nano > opening.at`
+}()
 
 // inWindow are the observations of an owner that begin in a range of time.
 const inWindow = ` FROM observations o INDEXED BY idx_observations_owner_start

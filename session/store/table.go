@@ -59,7 +59,8 @@ var (
 	SourceTable      = newTable[ImportSource]("import_sources", "path")
 	IndexTable       = newTable[RequestedIndex]("requested_indexes", "message_id,part_id")
 	ObservationTable = newTable[ObservationRow]("observations", "trace_id,source")
-	// Of what an observation was understood as, fewer columns are written than are read.
+	// Rows of observations are written with more columns than are read, or with fewer.
+	reachingTable    = newTable[reachingRow]("observations", "trace_id,source")
 	attributionTable = newTable[attributionRow]("observations", "trace_id,source", "usage_counter", "usage_proof")
 	unbuiltTable     = newTable[UnbuiltTurns]("unbuilt_turns", "owner")
 	// What is read of observations by columns of its own.

@@ -181,8 +181,8 @@ func TestStoreTraces(t *testing.T) {
 	testscale.Must(t, s.Close())
 	testscale.Script(t, path, `INSERT INTO session_traces VALUES ('`+foreign+`', 'ses_3');
  INSERT INTO observations(trace_id, source, owner, dialect, span_id, start_nano, end_nano, until_nano, default_session,
-  session_id, kind, data)
- VALUES ('`+foreign+`', 's', 'ses_3', 'x', '0123456789abcdef', 1, 2, 2, 'o', 'ses_3', 'chat', 'j{}')`)
+  session_id, kind, reach, data)
+ VALUES ('`+foreign+`', 's', 'ses_3', 'x', '0123456789abcdef', 1, 2, 2, 'o', 'ses_3', 'chat', 2, 'j{}')`)
 	dir := t.TempDir()
 	for i, name := range []string{"one.db", "two.db"} {
 		from := path

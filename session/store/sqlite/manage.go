@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 // Compact implements [store.Compacter].
@@ -31,7 +30,11 @@ func (s *Store) Compact(ctx context.Context) (err error) {
 	return nil
 }
 
-// Backup implements [store.Backuper].
+// backupPages is how many pages are copied before ctx is looked at.
+const backupPages = 1024
+
+// Backup implements [store.Backuper]. It copies pages: VACUUM INTO may number rows anew, by which the search index knows
+// parts, and a backup may take the place of the store that the index is of.
 func (r *Reader) Backup(ctx context.Context, path string) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("back up to %s: %w", path, fs.ErrExist)
@@ -41,11 +44,16 @@ func (r *Reader) Backup(ctx context.Context, path string) (err error) {
 		return fmt.Errorf("back up to %s: %w", path, err)
 	}
 	partial := f.Name()
-	defer os.Remove(partial) // a copy that is complete has another name
+	defer func() {
+		for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+			_ = os.Remove(partial + suffix) // of a copy that is complete none is left
+		}
+	}()
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("back up to %s: %w", path, err)
 	}
-	if err = r.copyTo(ctx, partial); err != nil && ctx.Err() != nil {
+	err = r.read(ctx, func(conn *sqlite.Conn) error { return copyDatabase(ctx, partial, conn) })
+	if err != nil && ctx.Err() != nil {
 		err = ctx.Err() // not what being interrupted looks like to SQLite
 	}
 	if err != nil {
@@ -62,14 +70,26 @@ func (r *Reader) Backup(ctx context.Context, path string) (err error) {
 	return nil
 }
 
-// copyTo copies the database into an empty file, as one state of it.
-func (r *Reader) copyTo(ctx context.Context, path string) error {
-	conn, err := r.pool.Take(ctx)
+func copyDatabase(ctx context.Context, path string, from *sqlite.Conn) (err error) {
+	to, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
 		return err
 	}
-	defer r.pool.Put(conn)
-	return sqlitex.ExecuteTransient(conn, "VACUUM INTO ?", &sqlitex.ExecOptions{Args: []any{path}})
+	defer func() { err = errors.Join(err, to.Close()) }()
+	backup, err := sqlite.NewBackup(to, "main", from, "main")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, backup.Close()) }()
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if more, err = backup.Step(backupPages); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Size implements [store.Sizer]: the pages that are not free.

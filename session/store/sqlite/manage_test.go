@@ -33,9 +33,9 @@ func TestDelete(t *testing.T) {
 	apply(t, s, batch)
 	before := storetest.Transcript(t, s, "s")
 	const columns = `INSERT INTO observations(trace_id, source, owner, dialect, start_nano, end_nano, ` +
-		`default_session, calls_json, session_id, until_nano, data) VALUES `
-	testscale.Script(t, path, columns+`('t', 'placed', 's', 'd', 1, 2, 'o', '["c1"]', 's', 2, ''), ('t', 'parked', 's', 'd', 1, 2, 'o', NULL, NULL, 2, ''),
- ('t', 'child', 's', 'd', 1, 2, 'o', '["c2"]', 'k', 2, '');
+		`default_session, calls_json, session_id, until_nano, reach, data) VALUES `
+	testscale.Script(t, path, columns+`('t', 'placed', 's', 'd', 1, 2, 'o', '["c1"]', 's', 2, 0, ''), ('t', 'parked', 's', 'd', 1, 2, 'o', NULL, NULL, 2, 0, ''),
+ ('t', 'child', 's', 'd', 1, 2, 'o', '["c2"]', 'k', 2, 0, '');
  INSERT INTO tool_call_requests VALUES ('c1', 1, 't', 'placed'), ('c2', 1, 't', 'child')`)
 	testscale.Must(t, s.Delete(t.Context(), "s"))
 	if diff := cmp.Diff([]string{"observation child", "call c2"}, testscale.Query(t, path, everything)); diff != "" {

@@ -56,10 +56,6 @@ DROP TRIGGER IF EXISTS delete_observations;
 ALTER TABLE unbuilt_turns DROP COLUMN version;`},
 	{lacks("observations", "received_nano"),
 		`ALTER TABLE observations ADD COLUMN received_nano INTEGER NOT NULL DEFAULT 0;`},
-	// Until version 9 what lasts across a time was found by how long it lasts.
-	{`SELECT c.name FROM pragma_table_info('observations') c WHERE c.name = 'reach'`, `
-DROP INDEX IF EXISTS idx_observations_across;
-ALTER TABLE observations DROP COLUMN reach;`},
 	// Earlier versions have scores that are numbers alone.
 	{lacks("annotations", "label"), `
 ALTER TABLE annotations RENAME COLUMN value TO number;

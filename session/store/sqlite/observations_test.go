@@ -164,8 +164,9 @@ func shapes(a agent) map[string]func(n int) []ptrace.Traces {
 	}
 }
 
-// TestTurnCost: the work that a turn of an agent without the SDK costs hardly grows with its session, and not with its
-// trace: some steps for each turn that is there, with which it is compared, such as what each reports of the session.
+// TestTurnCost: the work that a turn of an agent without the SDK costs does not grow with its session, nor with its
+// trace. Where the spans of a sub-agent come before the tool call that began it, they are taken back out of the session
+// above, whose observations are read for that: some steps for each turn.
 func TestTurnCost(t *testing.T) {
 	for name, shape := range shapes(newAgent(t)) {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +192,11 @@ func TestTurnCost(t *testing.T) {
 					next++
 				}
 				costs[after] = steps(t, s) / 10
-				if most := costs[10]*3/2 + 100*int64(after); costs[after] > most {
+				most := costs[10] * 3 / 2
+				if name == "sub-agents before their tool call" {
+					most += 50 * int64(after)
+				}
+				if costs[after] > most {
 					t.Errorf("a turn costs %d steps after %d turns, %d after 10", costs[after], after, costs[10])
 				}
 			}

@@ -21,7 +21,7 @@ const (
 	// CanonicalVersion is PRAGMA user_version: that of the three tables, as the reference program counts it.
 	CanonicalVersion = 3
 	// SchemaVersion is that of the tables that agenttrace adds.
-	SchemaVersion = 10
+	SchemaVersion = 9
 )
 
 // Durability is what survives what.

@@ -300,6 +300,7 @@ CREATE TABLE IF NOT EXISTS observations (
   kind               TEXT,
   session_attrs_json TEXT,
   until_nano         INTEGER NOT NULL,
+  reach              INTEGER NOT NULL,
   data               BLOB NOT NULL,
   usage_counter      TEXT,
   usage_proof        INTEGER,
@@ -308,7 +309,7 @@ CREATE TABLE IF NOT EXISTS observations (
 CREATE UNIQUE INDEX IF NOT EXISTS idx_observations_source ON observations(trace_id, source);
 CREATE INDEX IF NOT EXISTS idx_observations_owner_start ON observations(owner, start_nano, opens);
 CREATE INDEX IF NOT EXISTS idx_observations_opens ON observations(owner, start_nano) WHERE opens;
-CREATE INDEX IF NOT EXISTS idx_observations_across ON observations(owner, until_nano, start_nano);
+CREATE INDEX IF NOT EXISTS idx_observations_across ON observations(owner, reach, start_nano, until_nano) WHERE reach > 0;
 CREATE INDEX IF NOT EXISTS idx_observations_below ON observations(trace_id, iif(source = span_id, parent_span_id, span_id), start_nano) WHERE NOT opens;
 CREATE INDEX IF NOT EXISTS idx_observations_message ON observations(message_id) WHERE message_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_spans ON observations(session_id, trace_id, span_id) WHERE session_id IS NOT NULL;

@@ -137,12 +137,11 @@ func newTrigramQuery(texts []string) (q trigramQuery) {
 	for _, text := range texts {
 		folded := sqlstore.AppendFolded(nil, text)
 		for i := 2; i < len(folded); i++ {
-			if bucket := int(bucketOf(folded[i-2], folded[i-1], folded[i])); !slices.Contains(q, bucket) {
-				q = append(q, bucket)
-			}
+			q = append(q, int(bucketOf(folded[i-2], folded[i-1], folded[i])))
 		}
 	}
-	return q
+	slices.Sort(q)
+	return slices.Compact(q)
 }
 
 // fewParts is how many parts are read rather than narrowed down further.
