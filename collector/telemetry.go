@@ -20,19 +20,36 @@ import (
 // telemetryConfig is the section service::telemetry: what the collector reports of itself. Its keys are a subset of
 // those of the Collector's own otelconftelemetry, with the same meaning. That package also detects cloud resources and
 // so links Kubernetes' client and the detectors of three clouds, a tenth of the program; spans and OTLP logs of the
-// collector itself, and attributes of its resource, are left out with it.
+// collector itself are left out with it.
 type telemetryConfig struct {
 	Logs    telemetryLogs    `mapstructure:"logs"`
 	Metrics telemetryMetrics `mapstructure:"metrics"`
+
+	// Resource has attributes of the collector, beside service.name, service.version
+	// and service.instance.id. A null value leaves out one of these.
+	Resource map[string]*string `mapstructure:"resource,omitempty"`
 }
 
-// telemetryLogs configures the logger; see [zap.Config]. Of equal messages the first ten in ten seconds pass, and then
-// every hundredth.
+// telemetryLogs configures the logger; see [zap.Config].
 type telemetryLogs struct {
-	Level             zapcore.Level `mapstructure:"level"`
-	Encoding          string        `mapstructure:"encoding"` // console or json
-	DisableStacktrace bool          `mapstructure:"disable_stacktrace,omitempty"`
-	OutputPaths       []string      `mapstructure:"output_paths"`
+	Level             zapcore.Level      `mapstructure:"level"`
+	Development       bool               `mapstructure:"development,omitempty"`
+	Encoding          string             `mapstructure:"encoding"` // console or json
+	DisableCaller     bool               `mapstructure:"disable_caller,omitempty"`
+	DisableStacktrace bool               `mapstructure:"disable_stacktrace,omitempty"`
+	OutputPaths       []string           `mapstructure:"output_paths"`
+	ErrorOutputPaths  []string           `mapstructure:"error_output_paths"`
+	InitialFields     map[string]any     `mapstructure:"initial_fields,omitempty"`
+	Sampling          *telemetrySampling `mapstructure:"sampling"`
+}
+
+// telemetrySampling lets the first Initial equal messages of each Tick pass, and then
+// every message whose number is a multiple of Thereafter.
+type telemetrySampling struct {
+	Enabled    bool          `mapstructure:"enabled"`
+	Tick       time.Duration `mapstructure:"tick"`
+	Initial    int           `mapstructure:"initial"`
+	Thereafter int           `mapstructure:"thereafter"`
 }
 
 type telemetryMetrics struct {
@@ -76,7 +93,8 @@ func telemetryFactory() telemetry.Factory {
 
 func defaultTelemetry() component.Config {
 	c := &telemetryConfig{Logs: telemetryLogs{Level: zapcore.InfoLevel, Encoding: "console",
-		OutputPaths: []string{"stderr"}}}
+		OutputPaths: []string{"stderr"}, ErrorOutputPaths: []string{"stderr"},
+		Sampling: &telemetrySampling{Enabled: true, Tick: 10 * time.Second, Initial: 10, Thereafter: 100}}}
 	c.Metrics.Level = configtelemetry.LevelNormal
 	c.Metrics.Readers = []otelconf.MetricReader{{Pull: &otelconf.PullMetricReader{
 		Exporter: otelconf.PullMetricExporter{Prometheus: &otelconf.Prometheus{
@@ -87,12 +105,19 @@ func defaultTelemetry() component.Config {
 	return c
 }
 
-func telemetryResource(_ context.Context, set telemetry.Settings, _ component.Config) (
+func telemetryResource(_ context.Context, set telemetry.Settings, config component.Config) (
 	pcommon.Resource, string, error) {
 	r := pcommon.NewResource()
 	r.Attributes().PutStr("service.name", set.BuildInfo.Command)
 	r.Attributes().PutStr("service.version", set.BuildInfo.Version)
 	r.Attributes().PutStr("service.instance.id", uuid.NewString())
+	for key, value := range config.(*telemetryConfig).Resource {
+		if value == nil {
+			r.Attributes().Remove(key)
+		} else {
+			r.Attributes().PutStr(key, *value)
+		}
+	}
 	return r, set.SchemaURL, nil
 }
 
@@ -106,8 +131,9 @@ func telemetryLogger(_ context.Context, set telemetry.LoggerSettings, config com
 		build = set.BuildZapLogger
 	}
 	logger, err := build(zap.Config{
-		Level: zap.NewAtomicLevelAt(c.Level), Encoding: c.Encoding, EncoderConfig: encoder, OutputPaths: c.OutputPaths,
-		ErrorOutputPaths: []string{"stderr"}, DisableStacktrace: c.DisableStacktrace,
+		Level: zap.NewAtomicLevelAt(c.Level), Development: c.Development, Encoding: c.Encoding, EncoderConfig: encoder,
+		OutputPaths: c.OutputPaths, ErrorOutputPaths: c.ErrorOutputPaths, InitialFields: c.InitialFields,
+		DisableCaller: c.DisableCaller, DisableStacktrace: c.DisableStacktrace,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -119,9 +145,11 @@ func telemetryLogger(_ context.Context, set telemetry.LoggerSettings, config com
 		}
 		logger = logger.With(zap.Dict("resource", fields...))
 	}
-	logger = logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(core, 10*time.Second, 10, 100)
-	}))
+	if s := c.Sampling; s != nil && s.Enabled {
+		logger = logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
+			return zapcore.NewSamplerWithOptions(core, s.Tick, s.Initial, s.Thereafter)
+		}))
+	}
 	return logger, func(context.Context) error { return nil }, nil
 }
 
