@@ -293,7 +293,7 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 	if good < shown || shown == 0 {
 		mark, is = span{"✗ ", p.bad}, "not replay-eligible"
 	}
-	p.line(mark, span{is, p.title}, span{": all that the model was given is known of " +
+	p.line(mark, span{is, p.title}, span{": all that the model was given is known for " +
 		strconv.Itoa(good) + " of " + document.Plural(shown, "turn", "turns"), p.plain})
 	if shown > 0 {
 		p.blank()
