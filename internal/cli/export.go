@@ -238,7 +238,7 @@ func (e *exporter) write() error {
 		return e.writeDir()
 	case e.format.Store != nil:
 		return e.writeStore()
-	case !isStandard(e.Output) && e.format.WritesFiles():
+	case !isStandard(e.Output) && e.format.WritesTo(e.Output):
 		return e.each(func(s *formats.Source) error {
 			return e.place(e.Output, true, func(path string) error { return e.format.File(path, s) })
 		})
@@ -314,7 +314,7 @@ func (e *exporter) writeDir() error {
 			return unwritten(e.Output, err)
 		}
 		path := filepath.Join(e.Output, codec.FileName(s.Transcript.Session.ID)+e.format.Ext)
-		if e.format.WritesFiles() {
+		if e.format.WritesTo(path) {
 			return e.place(path, true, func(temporary string) error {
 				return e.format.WriteFile(ctx, temporary, s)
 			})

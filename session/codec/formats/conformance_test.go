@@ -247,10 +247,10 @@ var skilletReplayLog = codectest.Codec{
 var skilletItemStore = codectest.Codec{
 	Name: "skillet store",
 	EncodeFile: func(dir string, all []*codec.Session) error {
-		return skilletEncodeFile(dir, all[0], false)
+		return skilletEncodeFile(filepath.Join(dir, "s.sqlite"), all[0], false)
 	},
 	DecodeFile: func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return skilletDecodeFile(filepath.Join(dir, skilletDatabaseFile), report)
+		return skilletDecodeFile(filepath.Join(dir, "s.sqlite"), report)
 	},
 	Losses: codec.ForeignLosses(codec.Losses{
 		{What: "texts"}, {What: "reasoning"}, {What: "files and sources"}, {What: "tool calls"},

@@ -31,7 +31,7 @@ type Format struct {
 	codec.Reading
 }
 
-// Writing is how a format is written. Stream, File or Store is set, or Dir alone.
+// Writing is how a format is written. Stream or File is set, or both, or Store, or Dir alone.
 type Writing struct {
 	// Ext is the extension of a file that holds one session.
 	Ext string
@@ -48,8 +48,10 @@ type Writing struct {
 
 	// Stream returns the function that writes sessions to w, one after the other.
 	Stream func(w io.Writer) func(*Source) error
-	// File writes a session to a path that does not exist.
-	File func(path string, s *Source) error
+	// File writes a session to a path that does not exist. It is used instead of Stream
+	// for the paths that WritesFile accepts.
+	File       func(path string, s *Source) error
+	WritesFile func(path string) bool
 	// Store writes sessions, the oldest first, to a path that does not exist. It calls left for each session that it
 	// leaves out, or where left is nil ends with the first: see [sqliteEncodeFile].
 	Store func(
@@ -167,10 +169,12 @@ func (s *Source) Redact(r *redact.Redactor) {
 	}
 }
 
-// WritesFiles reports whether the format writes a file itself: see [Format.WriteFile].
-func (f *Format) WritesFiles() bool { return f.Store != nil || f.File != nil }
+// WritesTo reports whether the format writes a file at the path itself: see [Format.WriteFile].
+func (f *Format) WritesTo(path string) bool {
+	return f.Store != nil || f.File != nil && (f.WritesFile == nil || f.WritesFile(path))
+}
 
-// WriteFile writes a session to a path that does not exist, for a format that [Format.WritesFiles].
+// WriteFile writes a session to a path that does not exist, for a format that [Format.WritesTo] it.
 func (f *Format) WriteFile(ctx context.Context, path string, s *Source) error {
 	if f.Store != nil {
 		return f.Store(ctx, path, func(yield func(*codec.Session, error) bool) { yield(s.Session, nil) }, nil)

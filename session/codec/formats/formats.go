@@ -145,10 +145,12 @@ var own = []Format{{
 	},
 }, {
 	Name:     "skillet",
-	Exported: "a replay log of skillet; into a directory, its state directory, with the store",
+	Exported: "a replay log of skillet, a store where the file ends in .sqlite; into a directory, both",
 	Imported: "replay logs and stores of skillet; a state directory for both",
 	Writing: Writing{
 		Ext: ".jsonl", JSON: true, Explain: explainLosses("skillet"), Stream: written(skilletEncode),
+		File:       func(path string, s *Source) error { return skilletEncodeFile(path, s.Session, false) },
+		WritesFile: func(path string) bool { return filepath.Ext(path) == ".sqlite" },
 		Dir: func(path string, s *Source, replace bool) error {
 			return skilletEncodeFile(path, s.Session, replace)
 		},

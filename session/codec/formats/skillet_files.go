@@ -207,9 +207,9 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 	return err
 }
 
-// skilletEncodeFile writes the session to a log and a store in a state directory, which is made when it is not there. A
-// session without a turn has no log there. It has the names that it was read with, or else those of "skillet" and its
-// id.
+// skilletEncodeFile writes the session: to a store when path ends in .sqlite, and otherwise to a log and a store in a
+// state directory, which is made when it is not there. A session without a turn has no log there. It has the names that
+// it was read with, or else those of "skillet" and its id.
 //
 // A log that exists, or a conversation that the store has, is replaced if replace is set. Otherwise it gives an error
 // that is [os.ErrExist].
@@ -219,6 +219,9 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 		return err
 	}
 	c := skilletConversation{skilletNamesOf(&s.Session), skilletItemsOf(s.Transcript)}
+	if filepath.Ext(path) == ".sqlite" {
+		return skilletWriteStore(path, c, replace, func() error { return nil })
+	}
 	safe := c.key.sanitized()
 	log := filepath.Join(path, skilletLogsDir, safe.UserID, safe.SessionName+".jsonl")
 	if _, absent := os.Lstat(log); absent == nil && !replace {

@@ -137,10 +137,10 @@ func TestSkilletDecodeItems(t *testing.T) {
 	var p reports
 	s := skilletOnly(t, skilletDecodeFile(path, p.add))
 	codectest.CheckGolden(t, "testdata/skillet/items.golden.jsonl", codectest.Golden(t, p, s), *update)
-	out := t.TempDir()
+	out := filepath.Join(t.TempDir(), "out.sqlite")
 	testscale.Must(t, skilletEncodeFile(out, s, false))
 	listed := skilletItemStore.Losses.Of(s)
-	for _, l := range codec.Lost(s, skilletOnly(t, skilletDecodeFile(filepath.Join(out, skilletDatabaseFile), nil))) {
+	for _, l := range codec.Lost(s, skilletOnly(t, skilletDecodeFile(out, nil))) {
 		if !slices.ContainsFunc(listed, func(of codec.Loss) bool { return of.What == l.What }) {
 			t.Errorf("%d %s are lost", l.Count, l.What)
 		}
@@ -266,8 +266,8 @@ func TestSkilletReplace(t *testing.T) {
 		t.Session.MetadataJSON = `{"skillet":{"user":"u","session_name":"` + name + `"}}`
 		return &codec.Session{Transcript: &t}
 	}
-	for _, place := range []string{"", skilletDatabaseFile} {
-		path := t.TempDir()
+	for _, place := range []string{"", "s.sqlite"} {
+		path := filepath.Join(t.TempDir(), place)
 		testscale.Must(t, skilletEncodeFile(path, named(before, "other"), false))
 		if err := skilletEncodeFile(path, named(before, "s"), true); err != nil { // of nothing
 			t.Fatal(err)
@@ -278,7 +278,7 @@ func TestSkilletReplace(t *testing.T) {
 		testscale.Must(t, skilletEncodeFile(path, named(after, "s"), true))
 		want := map[string]string{"s": "after", "other": "before"}
 		got := make(map[string]string)
-		for _, s := range collected(t, skilletDecodeFile(filepath.Join(path, place), func(p codec.Problem) { t.Error(p) })) {
+		for _, s := range collected(t, skilletDecodeFile(path, func(p codec.Problem) { t.Error(p) })) {
 			var part struct{ Text string }
 			m := s.Messages[len(s.Messages)-1]
 			for i := range m.Parts {
