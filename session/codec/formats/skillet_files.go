@@ -211,8 +211,8 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 // state directory, which is made when it is not there. A session without a turn has no log there. It has the names that
 // it was read with, or else those of "skillet" and its id.
 //
-// A log that exists, or a conversation that the store has, is replaced if replace is set. Otherwise it gives an error
-// that is [os.ErrExist].
+// A log that exists, or a conversation that the store has, is replaced if replace is set, and with an error it is as it
+// was. Otherwise it gives an error that is [os.ErrExist].
 func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) {
 	defer wrapWriting(s, &err)
 	if err := s.CheckTree(); err != nil {
@@ -224,17 +224,34 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 	}
 	safe := c.key.sanitized()
 	log := filepath.Join(path, skilletLogsDir, safe.UserID, safe.SessionName+".jsonl")
-	if _, absent := os.Lstat(log); absent == nil && !replace {
+	before, absent := os.ReadFile(log)
+	switch {
+	case errors.Is(absent, fs.ErrNotExist):
+	case !replace:
 		return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
+	case absent != nil:
+		return absent
 	}
-	// The log takes its place when the store has all but committed, so that an error leaves both as they were.
-	return skilletWriteStore(filepath.Join(path, skilletDatabaseFile), c, replace, func() error {
+	placed := false
+	// The log takes its place when the store has all but committed, so that there are both or none.
+	err = skilletWriteStore(filepath.Join(path, skilletDatabaseFile), c, replace, func() error {
 		if len(skilletTurnsOf(s.Transcript)) == 0 { // skillet makes a log with its first entry
 			return os.RemoveAll(log)
 		}
-		if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
-			return err
+		err := os.MkdirAll(filepath.Dir(log), 0o700)
+		if err == nil {
+			err = rows.ReplaceFiles(rows.File{Path: log, Text: skilletEncode(s)})
 		}
-		return rows.ReplaceFiles(rows.File{Path: log, Text: skilletEncode(s)})
+		placed = err == nil
+		return err
 	})
+	// The commit of the store may fail after the log is written. Then the log is put back, or a conversation would be
+	// in the log alone, and a second attempt be refused because the log exists.
+	switch {
+	case err == nil || !placed:
+		return err
+	case absent != nil:
+		return errors.Join(err, os.RemoveAll(log))
+	}
+	return errors.Join(err, rows.ReplaceFiles(rows.File{Path: log, Text: before}))
 }
