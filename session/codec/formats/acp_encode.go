@@ -19,7 +19,8 @@ import (
 func acpEncode(s *codec.Session) []byte {
 	e := &acpEncoder{s: s, t: s.Sorted(), calls: make(map[string]int), sent: make(map[string]int)}
 	own := rows.Read(s.Session.MetadataJSON).Object("acp").Without("continued")
-	e.foreign = len(own) != 1 || !own.Has("protocolVersion")
+	e.version2 = string(own.Get("protocolVersion")) == "2"
+	e.foreign = len(own) != 1 || !e.version2 && string(own.Get("protocolVersion")) != "1"
 	e.session()
 	for i := range e.t.Messages {
 		e.message(&e.t.Messages[i])
@@ -28,10 +29,11 @@ func acpEncode(s *codec.Session) []byte {
 }
 
 type acpEncoder struct {
-	s       *codec.Session
-	t       *session.Transcript
-	foreign bool // the session never was a trace
-	out     []byte
+	s        *codec.Session
+	t        *session.Transcript
+	version2 bool
+	foreign  bool // the session never was a trace
+	out      []byte
 
 	calls  map[string]int  // calls by their ids
 	sent   map[string]int  // numbers of requests, by who sent them
@@ -75,7 +77,7 @@ func (e *acpEncoder) session() {
 	e.initialize()
 	params := rows.Of("cwd", cmp.Or(session.Deref(row.WorkspaceRoot), "/"), "mcpServers", []string{})
 	result := rows.Of("sessionId", row.ID)
-	if row.Mode != nil {
+	if row.Mode != nil && !e.version2 {
 		mode := rows.Of("id", *row.Mode, "name", *row.Mode)
 		result.Set("modes", rows.Of("currentModeId", *row.Mode, "availableModes", []rows.Object{mode}))
 	}
@@ -85,15 +87,22 @@ func (e *acpEncoder) session() {
 	}
 }
 
-// acpInitialize is what a client sends first. It can do all that the trace may go on to send it.
-const acpInitialize = `{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":true},` +
-	`"terminal":true,"session":{"notices":{},"compaction":{}},"logging":{}}}`
+// What a client sends first, in the versions of the protocol.
+const (
+	acpInitialize = `{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":true},` +
+		`"terminal":true,"session":{"notices":{},"compaction":{}},"logging":{}}}`
+	acpInitialize2 = `{"protocolVersion":2,"info":{"name":"agenttrace","version":"0"},"capabilities":{}}`
+)
 
-// initialize begins the trace.
+// initialize begins the trace. The client can do all that the trace may go on to send it.
 func (e *acpEncoder) initialize() {
-	e.respond(e.request(acpClient, acpMethodInitialize, json.RawMessage(acpInitialize)), "result",
-		rows.Of("protocolVersion", 1, "agentCapabilities", rows.Object{}, "authMethods", []string{},
-			"agentInfo", rows.Of("name", e.t.Session.Agent, "version", "0")))
+	info, none := rows.Of("name", e.t.Session.Agent, "version", "0"), rows.Object{}
+	params, result := acpInitialize,
+		rows.Of("protocolVersion", 1, "agentCapabilities", none, "authMethods", []string{}, "agentInfo", info)
+	if e.version2 {
+		params, result = acpInitialize2, rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
+	}
+	e.respond(e.request(acpClient, acpMethodInitialize, json.RawMessage(params)), "result", result)
 }
 
 // update writes a session/update.
@@ -143,6 +152,10 @@ func (e *acpEncoder) user(m *session.MessageAndParts, parts []rows.Object) {
 		params.Set("_meta", trace.Only("traceparent"))
 	}
 	e.prompt = e.request(acpClient, acpMethodPrompt, params.JSON())
+	if e.version2 { // in which the response accepts the prompt
+		e.respond(e.prompt, "result", rows.Of("messageId", m.Message.ID))
+		e.prompt = nil
+	}
 	for _, j := range others {
 		e.other(&m.Parts[j], parts[j])
 	}
@@ -227,7 +240,7 @@ func (e *acpEncoder) chunk(p *session.Part, block rows.Object) {
 		kind = acpThoughtChunk
 	}
 	chunk := rows.Of("content", block)
-	if acpIsText(block) && e.text == kind {
+	if acpIsText(block) && e.text == kind || e.version2 {
 		chunk.Set("messageId", p.ID)
 	}
 	e.update(kind, chunk)
@@ -349,7 +362,7 @@ func (e *acpEncoder) tool(p *session.Part, data rows.Object, asked bool) (end ro
 	id := rows.Of("toolCallId", callID)
 	kind := "tool_call"
 	switch {
-	case !e.foreign && !call.Has("title"): // the trace had only updates of it
+	case e.version2, !e.foreign && !call.Has("title"): // the trace had only updates of it
 		kind = "tool_call_update"
 	case !call.Has("title"):
 		id.Set("title", acpToolName(call))
