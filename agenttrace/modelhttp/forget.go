@@ -15,8 +15,8 @@ func (g *registry) resize(c *conversation) {
 	g.bytes += c.size
 }
 
-// evict forgets what is older than maxAge, and what was used longest ago until the rest is within bounds. What it returns
-// is to be closed without mu.
+// evict forgets what is older than maxAge, and what was used longest ago until the rest is within bounds. What it
+// returns is to be closed without mu.
 func (g *registry) evict() (evicted []*conversation) {
 	over := func(left int) bool { return left > g.t.o.MaxConversations || g.bytes > g.t.o.MaxBytes }
 	old := time.Now().Add(-maxAge)
@@ -60,13 +60,18 @@ func (g *registry) await(c *conversation) {
 func (g *registry) end() {
 	defer recovered()
 	var failed []*flight
+	var open []*conversation
 	g.mu.Lock()
-	open := g.where(func(c *conversation) bool {
+	for _, c := range g.all {
+		if c.idle != nil {
+			c.idle.Stop()
+		}
+		if c.open {
+			open = append(open, c)
+		}
 		failed = append(failed, c.held...)
-		wasOpen := c.open
 		c.held, c.open = nil, false
-		return wasOpen
-	})
+	}
 	g.mu.Unlock()
 	for _, f := range failed {
 		f.expire()

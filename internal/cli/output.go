@@ -122,7 +122,8 @@ func (o output) isSource(file fs.FileInfo) bool {
 	if resolved, err := filepath.EvalSymlinks(source); err == nil {
 		source = resolved
 	}
-	return source != "" && slices.ContainsFunc([]string{"", "-wal", "-shm", "-journal", ".lock"}, func(suffix string) bool {
+	suffixes := []string{"", "-wal", "-shm", "-journal", ".lock"}
+	return source != "" && slices.ContainsFunc(suffixes, func(suffix string) bool {
 		of, err := os.Stat(source + suffix)
 		return err == nil && os.SameFile(file, of)
 	})
@@ -136,8 +137,8 @@ type writeError struct {
 }
 
 func (e *writeError) Error() string {
-	return fmt.Sprintf("write %s: %s; make room, check its directory, quota and the limit on the size of files (ulimit -f), "+
-		"or write elsewhere", document.Sanitize(e.path), e.reason)
+	return fmt.Sprintf("write %s: %s; make room, check its directory, quota and the limit on the size of files "+
+		"(ulimit -f), or write elsewhere", document.Sanitize(e.path), e.reason)
 }
 
 func (e *writeError) Unwrap() error { return e.err }

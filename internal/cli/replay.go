@@ -289,8 +289,8 @@ func (p *replayer) refused(err error, c *replay.Client) error {
 	case !isStatus || status.Code != http.StatusUnauthorized && status.Code != http.StatusForbidden:
 		return err
 	}
-	return fmt.Errorf("%w; put a key that the server accepts into the environment variable %s, or name another with --key-env",
-		err, cmp.Or(p.KeyEnv, c.Format.KeyEnv, "of its own"))
+	return fmt.Errorf("%w; put a key that the server accepts into the environment variable %s, or name another "+
+		"with --key-env", err, cmp.Or(p.KeyEnv, c.Format.KeyEnv, "of its own"))
 }
 
 func replayTitle(of string, b *replay.Bundle) string {

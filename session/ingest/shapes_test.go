@@ -14,7 +14,8 @@ import (
 // A played call is of a tool; its error is set where it fails.
 type playedCall struct{ id, name, input, output, err string }
 
-// A playedStep is one call of a model: what it answers, that it fails, or, where nothing is set, that a person stops it.
+// A playedStep is one call of a model: what it answers, that it fails, or, where nothing is set, that a person stops
+// it.
 type playedStep struct {
 	text  string
 	calls []playedCall

@@ -236,7 +236,7 @@ func (p *Pipe) copy(dst io.Writer, src io.Reader, fromClient bool) (ended bool) 
 		}
 		if len(out) > 0 {
 			if broken := p.write(dst, out, !fromClient); broken != nil {
-				shut(src) // whoever writes to it learns that nobody reads
+				shut(src) // the program that writes to it learns that nobody reads
 				return false
 			}
 		}

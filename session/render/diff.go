@@ -60,6 +60,9 @@ func (p *diffPrinter) turn(t *document.DiffTurn) {
 	}
 }
 
+// differUnprinted states how texts differ of which the difference cannot be shown.
+const differUnprinted = "the same but for characters that are not printed"
+
 func (p *diffPrinter) change(c *document.Change) {
 	label := c.Label()
 	a, b := document.Sanitize(session.Deref(c.A)), document.Sanitize(session.Deref(c.B))
@@ -73,8 +76,7 @@ func (p *diffPrinter) change(c *document.Change) {
 		}
 	case c.Aspect == document.AspectTurn || c.Aspect == document.AspectCall:
 	case a == b:
-		p.hanging(span{"  ", p.plain}, span{"    ", p.plain}, label+": the same but for characters that are not printed",
-			p.accent, 0)
+		p.hanging(span{"  ", p.plain}, span{"    ", p.plain}, label+": "+differUnprinted, p.accent, 0)
 		return
 	case !strings.Contains(a+b, "\n") && width(label)+width(a)+width(b)+10 <= p.Width:
 		p.line(span{"  " + label + ": ", p.accent}, span{cmp.Or(a, absent), p.bad}, span{" → ", p.dim},

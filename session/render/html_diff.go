@@ -208,7 +208,7 @@ func (c *comparer) differs(ch *document.Change, prose bool) diffItem {
 		it.Note = "their texts are not both stored; their digests are " +
 			document.Line(cmp.Or(document.Short(ch.DigestA), "none")+" and "+cmp.Or(document.Short(ch.DigestB), "none"))
 	default:
-		it.Text, it.Note = nil, "the same but for characters that are not printed"
+		it.Text, it.Note = nil, differUnprinted
 	}
 	return it
 }

@@ -31,7 +31,7 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("answer of turn %s (-want +got):\n%s", turn, diff)
 		}
 	}
-	// What the rewind hid was there when turn 2 was asked, but for the answer that was asked for again before.
+	// What the rewind hid was there when turn 2 was asked, except the answer that was asked for again before.
 	b := bundleOf(t, strings.ReplaceAll(rewound, "%TURN", "2"))
 	var got []string
 	for _, m := range b.Messages {

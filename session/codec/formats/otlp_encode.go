@@ -129,7 +129,7 @@ func otlpCredibleNano(nano int64) int64 {
 	return nano
 }
 
-// run writes the session's row, on the first run's span, and its annotations, but for those that are events of spans.
+// run writes the session's row, on the first run's span, and its annotations, except those that are events of spans.
 func (e *otlpEncoder) run() ptrace.Span {
 	s := &e.s.Session
 	at := otlpNano(s.UpdatedAt)

@@ -93,7 +93,7 @@ func (d dumped) Script(statements string) error {
 	return err
 }
 
-// Dump writes every row of every table, but for the locks of writers, which stay.
+// Dump writes every row of every table, except the locks of writers, which stay.
 func (d dumped) Dump() (string, error) {
 	var lines []string
 	for _, table := range d.tables {

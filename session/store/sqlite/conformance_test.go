@@ -64,7 +64,7 @@ func (d dumped) Script(statements string) error {
 	return sqlitex.ExecuteScript(d.conn, statements, nil)
 }
 
-// Dump writes every row of every table, but for ids that count what came first.
+// Dump writes every row of every table, except ids that count what came first.
 func (d dumped) Dump() (string, error) {
 	var lines []string
 	// What statistics have kept depends on when they were asked for.
