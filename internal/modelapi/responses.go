@@ -24,6 +24,8 @@ func addItem(r *Request, m object) {
 	case strings.HasSuffix(kind, "_call_output"):
 		r.add(User, Item{Kind: Result, ID: cmp.Or(id, i.text("id")), Value: outputOf(i.get("output"), "", "input_text"),
 			Failed: i.text("status") == "failed"})
+	case kind == "additional_tools":
+		r.addTools(m)
 	case i.isCall() && id != "":
 		r.add(Assistant, Item{Kind: Call, ID: id, Name: i.tool(), Value: i.input()})
 	}

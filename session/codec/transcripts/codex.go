@@ -54,6 +54,8 @@ type codex struct {
 	inherited bool
 	provider  string
 	model     session.Model
+	effort    string // what the session was set to last, where no task states its own
+	response  string // the id of the answer that is counted next
 	prompt    string // the digest of the system prompt
 	// total is what was spent so far, as it was reported last.
 	total string
@@ -94,6 +96,8 @@ func (d *codex) read(o rows.Object) {
 		d.event(payload)
 	case "compacted":
 		d.compacted(payload)
+	case "token_usage_record":
+		d.response = payload.Text("response_id")
 	}
 	// The turn's messages have the ids that the program has for the turn.
 	if m := d.b.touched; m != nil && !d.marked[m] && m.Row.Role != session.RoleSystem {
@@ -208,7 +212,7 @@ func (d *codex) history(base rows.Object, depth int) {
 func (d *codex) settings(c rows.Object) {
 	d.turn, d.trace = cmp.Or(c.Text("turn_id"), d.turn), cmp.Or(c.Text("trace_id"), d.trace)
 	if model := c.Text("model"); model != "" {
-		d.model = session.Model{ProviderID: d.provider, ModelID: model, Variant: c.Text("effort")}
+		d.model = session.Model{ProviderID: d.provider, ModelID: model, Variant: cmp.Or(c.Text("effort"), d.effort)}
 		d.b.setModel(d.model)
 	}
 	var mode []string
@@ -255,11 +259,30 @@ func (d *codex) item(item rows.Object) {
 		d.open = false // what the model answers now, another call answers
 	case strings.HasSuffix(kind, "_call"):
 		d.call(kind, item)
+	case kind == "additional_tools":
+		d.b.toolCatalog(flattened(item.Get("tools")))
+	case kind == "configuration_update":
+		d.effort = cmp.Or(item.Object("reasoning").Text("effort"), d.effort)
+		d.model.Variant = d.effort
 	case kind == "ghost_snapshot" || kind == "compaction" || kind == "compaction_summary":
 		// of the program, or encrypted
 	default:
 		d.part(blockPart(item))
 	}
+}
+
+// flattened are tools, those of a namespace beside the others.
+func flattened(tools json.RawMessage) json.RawMessage {
+	var all []json.RawMessage
+	for o := range rows.Objects(tools) {
+		if o.Has("tools") {
+			all = append(all, rows.Elements(o.Get("tools"))...)
+		} else {
+			all = append(all, o.JSON())
+		}
+	}
+	list, _ := json.Marshal(all) // of texts that are JSON
+	return list
 }
 
 func (d *codex) message(item rows.Object) {
@@ -530,6 +553,7 @@ func (d *codex) tokens(info rows.Object) {
 		d.last = turn.newStep("")
 	}
 	d.last.count(modelUse{usage: usage}, semconv.BasisInclusive)
+	d.last.ResponseID, d.response = d.response, ""
 	d.last = nil
 }
 
