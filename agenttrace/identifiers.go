@@ -25,31 +25,31 @@ var contents = map[attribute.Key]bool{
 	semconv.MessageMetadataKey: true, semconv.SessionPermissionsKey: true, semconv.UsageRawKey: true,
 }
 
-// attributes redacts in place what identifies.
+// attributes redacts in place what identifies, and makes every text valid UTF-8.
 func (f *filter) attributes(kvs []attribute.KeyValue) []attribute.KeyValue {
-	if f.redactor == nil {
-		return kvs
-	}
 	for i := range kvs {
 		kv := &kvs[i]
 		switch kv.Value.Type() {
 		case attribute.STRING:
-			if s := kv.Value.AsString(); !contents[kv.Key] {
-				if out := f.id(s); out != s {
-					kv.Value = attribute.StringValue(out)
-				}
+			s := kv.Value.AsString()
+			out := validUTF8(s)
+			if !contents[kv.Key] {
+				out = f.id(out)
+			}
+			if out != s {
+				kv.Value = attribute.StringValue(out)
 			}
 		case attribute.STRINGSLICE:
 			// Parts are JSON, and were redacted when they were made.
 			before := kv.Value.AsStringSlice()
 			all := before
-			if len(all) > 0 && !strings.HasPrefix(all[0], "{") {
+			if f.redactor != nil && len(all) > 0 && !strings.HasPrefix(all[0], "{") {
 				all = f.builtin().List(all) // one may name what the next one is
 			}
 			all = slices.Clone(all)
 			for k, s := range all {
-				if !strings.HasPrefix(s, "{") {
-					all[k] = f.id(s)
+				if all[k] = validUTF8(s); !strings.HasPrefix(s, "{") {
+					all[k] = f.id(all[k])
 				}
 			}
 			if !slices.Equal(all, before) {

@@ -90,7 +90,7 @@ func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
 		return nil
 	}
 	now := t.now()
-	s := &Session{tracer: t, id: o.ID}
+	s := &Session{tracer: t, id: validUTF8(o.ID)}
 	if s.id == "" {
 		s.id = spans.NewID(spans.PrefixSession, now)
 	}

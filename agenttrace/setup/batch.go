@@ -7,6 +7,7 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -19,14 +20,16 @@ import (
 // one request of 80 MiB. Receivers limit requests by bytes, to 4 MiB by default, and refuse a larger one for good, with
 // everything in it. So a batch is sent as several requests. A span or record that is larger by itself is sent alone and
 // unchanged. If it is refused, it is sent once more with its longest values truncated, and [otel.Handle] gets an error:
-// the rest of the session does not depend on it.
+// the rest of the session does not depend on it. Nor does a batch depend on a text in it that is no UTF-8, such as a
+// header that the client of a server sent and other instrumentation put into a span.
 
 // MaxRequestBytes is the maximum size of a request. It is below the 4 MiB that OTLP receivers accept by default,
 // because the computed size is an estimate.
 const MaxRequestBytes = 3 << 20
 
 // BoundSpans returns an exporter that splits batches by [MaxRequestBytes] and passes the pieces to another exporter. If
-// a piece is refused, ExportSpans continues with the next until its context ends, and returns the joined errors.
+// a piece is refused, ExportSpans continues with the next until its context ends, and returns the joined errors. What is
+// no UTF-8, such as a header of a request in a span of other instrumentation, costs a batch no span: it is replaced.
 // Shutdown shuts the other exporter down. [Init] has it around its own.
 func BoundSpans(to sdktrace.SpanExporter) sdktrace.SpanExporter { return boundedSpans{to} }
 
@@ -52,7 +55,7 @@ func (e boundedLogs) Export(ctx context.Context, records []sdklog.Record) error 
 }
 
 // exportPieces sends pieces. If one is refused that is a single item which is too large, a shorter version of it is
-// sent, and its name is reported.
+// sent, and its name is reported; if it cannot be encoded, one in UTF-8.
 func exportPieces[T any](
 	ctx context.Context, pieces iter.Seq[[]T], send func(context.Context, []T) error,
 	size func(T) int, shorten func(T) (T, int), name func(T) string,
@@ -65,11 +68,19 @@ func exportPieces[T any](
 			continue
 		}
 		err := send(ctx, piece)
-		if err != nil && len(piece) == 1 && ctx.Err() == nil && size(piece[0]) > MaxRequestBytes {
-			shorter, limit := shorten(piece[0])
-			if again := send(ctx, []T{shorter}); again == nil {
-				otel.Handle(fmt.Errorf("%s has about %d bytes; sent with its values cut to %d: %w", name(piece[0]),
-					size(piece[0]), limit, err))
+		tooLarge := len(piece) == 1 && size(piece[0]) > MaxRequestBytes
+		if err != nil && ctx.Err() == nil && (tooLarge || strings.Contains(err.Error(), "invalid UTF-8")) {
+			shorter, limit := make([]T, len(piece)), 0
+			for i := range piece {
+				shorter[i], limit = shorten(piece[i])
+			}
+			if again := send(ctx, shorter); again == nil {
+				what := "sent with what is no UTF-8 replaced"
+				if tooLarge {
+					what = fmt.Sprintf("%s has about %d bytes; sent with its values cut to %d", name(piece[0]),
+						size(piece[0]), limit)
+				}
+				otel.Handle(fmt.Errorf("%s: %w", what, err))
 				continue
 			}
 		}

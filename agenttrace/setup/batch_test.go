@@ -11,17 +11,20 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/log"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
@@ -206,6 +209,9 @@ func (l *logSizes) Export(_ context.Context, records []sdklog.Record) error {
 	size := 0
 	for i := range records {
 		records[i].WalkAttributes(func(kv attribute.KeyValue) bool { size += len(kv.Value.String()); return true })
+		if !utf8.ValidString(records[i].EventName() + records[i].Body().AsString()) {
+			return errors.New("string field contains invalid UTF-8")
+		}
 	}
 	if size > 4<<20 {
 		return errors.New("too large")
@@ -235,6 +241,7 @@ func TestLogRecordsAreBoundedLikewise(t *testing.T) {
 	for _, size := range []int{1 << 20, 2 << 20, 2 << 20, 9 << 20, 10} {
 		var r log.Record
 		r.SetEventName("agenttrace.part")
+		r.SetBody(attribute.StringValue("\xff"[size>>21&1:])) // not of the two of 2 MiB
 		r.AddAttributes(attribute.String("parts", strings.Repeat("x", size)))
 		logger.Emit(t.Context(), r)
 	}
@@ -244,7 +251,7 @@ func TestLogRecordsAreBoundedLikewise(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if len(to.records) != 5 || len(errs) != 1 {
+	if len(to.records) != 5 || len(errs) != 3 {
 		t.Errorf("%d records arrived, reported %v", len(to.records), errs)
 	}
 }
@@ -274,7 +281,7 @@ func (r *grpcReceiver) Export(_ context.Context, req ptraceotlp.ExportRequest) (
 }
 
 // TestATurnOfEightyLargeResultsArrives uses the exporter of docs/instrument.md and a receiver with the
-// default limit.
+// default limit, beside a span of other instrumentation with what a client of the server sent.
 func TestATurnOfEightyLargeResultsArrives(t *testing.T) {
 	listener, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
@@ -291,7 +298,12 @@ func TestATurnOfEightyLargeResultsArrives(t *testing.T) {
 	}
 	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(setup.BoundSpans(client), sdktrace.WithBlocking()))
 	ctx, run := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(t.Context(),
-		agenttrace.SessionOptions{Agent: "coder"}).StartRun(t.Context(), agenttrace.RunOptions{})
+		agenttrace.SessionOptions{ID: "s\xff", Agent: "coder"}).StartRun(t.Context(), agenttrace.RunOptions{})
+	_, request := tp.Tracer("http").Start(ctx, "GET \xff", trace.WithAttributes(
+		attribute.Map("\xff", attribute.String("user_agent", "\xff"))))
+	request.AddEvent("\xff")
+	request.SetStatus(codes.Error, "\xff")
+	request.End()
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 	large := strings.Repeat("word ", 1<<20/5-10)
 	for range 80 {
@@ -303,7 +315,7 @@ func TestATurnOfEightyLargeResultsArrives(t *testing.T) {
 	if err := tp.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if r.spans != 82 || r.tools != 80 {
-		t.Errorf("%d spans and %d results arrived, want 82 and 80", r.spans, r.tools)
+	if r.spans != 83 || r.tools != 80 {
+		t.Errorf("%d spans and %d results arrived, want 83 and 80", r.spans, r.tools)
 	}
 }

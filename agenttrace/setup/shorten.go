@@ -2,6 +2,7 @@ package setup
 
 import (
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
@@ -10,10 +11,10 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 )
 
-// shortened returns an item with its texts cut to a limit, which is halved until the item fits into a request, as far
-// as its texts allow, and that limit.
+// shortened returns an item with its texts in valid UTF-8, and cut to a limit, which is halved until the item fits into
+// a request, as far as its texts allow, and that limit.
 func shortened[T any](size func(T) int, cut func(cutter) T) (item T, limit int) {
-	for limit = MaxRequestBytes / 2; ; limit /= 2 {
+	for limit = MaxRequestBytes; ; limit /= 2 {
 		r, err := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: limit})
 		if err != nil {
 			panic("setup: " + err.Error()) // the limit is at least redact.MinLimit
@@ -29,16 +30,28 @@ type shortSpan struct {
 	sdktrace.ReadOnlySpan
 	attributes []attribute.KeyValue
 	events     []sdktrace.Event
+	links      []sdktrace.Link
 }
 
+func (s *shortSpan) Name() string { return valid(s.ReadOnlySpan.Name()) }
+func (s *shortSpan) Status() sdktrace.Status {
+	status := s.ReadOnlySpan.Status()
+	status.Description = valid(status.Description)
+	return status
+}
+func (s *shortSpan) Links() []sdktrace.Link           { return s.links }
 func (s *shortSpan) Attributes() []attribute.KeyValue { return s.attributes }
 func (s *shortSpan) Events() []sdktrace.Event         { return s.events }
 
 func shortenSpan(s sdktrace.ReadOnlySpan) (sdktrace.ReadOnlySpan, int) {
 	return shortened(spanSize, func(c cutter) sdktrace.ReadOnlySpan {
-		out := &shortSpan{ReadOnlySpan: s, attributes: c.attributes(s.Attributes()), events: slices.Clone(s.Events())}
+		out := &shortSpan{s, c.attributes(s.Attributes()), slices.Clone(s.Events()), slices.Clone(s.Links())}
 		for i := range out.events {
-			out.events[i].Attributes = c.attributes(out.events[i].Attributes)
+			e := &out.events[i]
+			e.Name, e.Attributes = valid(e.Name), c.attributes(e.Attributes)
+		}
+		for i := range out.links {
+			out.links[i].Attributes = c.attributes(out.links[i].Attributes)
 		}
 		return out
 	})
@@ -52,6 +65,8 @@ func shortenRecord(r sdklog.Record) (sdklog.Record, int) {
 	})
 	return shortened(recordSize, func(c cutter) sdklog.Record {
 		out := r.Clone()
+		out.SetEventName(valid(r.EventName()))
+		out.SetSeverityText(valid(r.SeverityText()))
 		out.SetBody(c.value(r.Body()))
 		out.SetAttributes(c.attributes(all)...)
 		return out
@@ -59,14 +74,14 @@ func shortenRecord(r sdklog.Record) (sdklog.Record, int) {
 }
 
 // cutter cuts texts to a limit. JSON stays JSON: the parts of a message are decoded one by
-// one, and a tool's output is a JSON value. Other types of values are not that large.
+// one, and a tool's output is a JSON value.
 type cutter struct {
 	*redact.Redactor
 	limit int
 }
 
 func (c cutter) text(s string) string {
-	if len(s) <= c.limit {
+	if s = valid(s); len(s) <= c.limit {
 		return s
 	}
 	b, _ := c.TruncateJSON([]byte(s))
@@ -76,7 +91,7 @@ func (c cutter) text(s string) string {
 func (c cutter) attributes(all []attribute.KeyValue) []attribute.KeyValue {
 	out := slices.Clone(all)
 	for i := range out {
-		out[i].Value = c.value(out[i].Value)
+		out[i].Key, out[i].Value = attribute.Key(valid(string(out[i].Key))), c.value(out[i].Value)
 	}
 	return out
 }
@@ -91,6 +106,17 @@ func (c cutter) value(v attribute.Value) attribute.Value {
 			all[i] = c.text(all[i])
 		}
 		return attribute.StringSliceValue(all)
+	case attribute.SLICE:
+		all := slices.Clone(v.AsSlice())
+		for i := range all {
+			all[i] = c.value(all[i])
+		}
+		return attribute.SliceValue(all...)
+	case attribute.MAP:
+		return attribute.MapValue(c.attributes(v.AsMap())...)
 	}
 	return v
 }
+
+// valid returns s in UTF-8, without which a request cannot be encoded.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
