@@ -69,7 +69,7 @@ func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context
 	} else {
 		turn = nil
 		if RunFromContext(ctx) != r {
-			ctx = trace.ContextWithSpan(ctx, r.span)
+			ctx = withSpan(ctx, r.span)
 		}
 	}
 	ctx, c.span = s.tracer.start(ctx, semconv.SpanCompactionRun, trace.SpanKindInternal, now)

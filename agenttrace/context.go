@@ -39,6 +39,18 @@ func scopeOf(ctx context.Context) *scope {
 	return &noScope
 }
 
+// orBackground returns a context for nil, which must not fail an agent here that it does not fail elsewhere.
+func orBackground(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
+}
+
+func withSpan(ctx context.Context, span trace.Span) context.Context {
+	return trace.ContextWithSpan(orBackground(ctx), span)
+}
+
 // of returns something of what may be nil.
 func of[T, V any](x *T, get func(*T) V) (value V) {
 	if x != nil {
@@ -88,7 +100,7 @@ func (e *ending) endOnce() bool {
 func (t *Turn) within(ctx context.Context) (context.Context, *ToolCall) {
 	sc := scopeOf(ctx)
 	if sc.turn != t {
-		return trace.ContextWithSpan(ctx, t.span), nil
+		return withSpan(ctx, t.span), nil
 	}
 	tool := sc.tool
 	if tool != nil && tool.hasEnded() {
@@ -101,18 +113,18 @@ func (t *Turn) within(ctx context.Context) (context.Context, *ToolCall) {
 		(sc.tool == nil || tool != nil || !active.Equal(sc.tool.span.SpanContext())):
 		return ctx, tool
 	case tool != nil:
-		return trace.ContextWithSpan(ctx, tool.span), tool
+		return withSpan(ctx, tool.span), tool
 	}
-	return trace.ContextWithSpan(ctx, t.span), nil
+	return withSpan(ctx, t.span), nil
 }
 
 // unrecorded returns ctx for what begins in a run of which nothing is recorded: sub-agents
 // are those of its session nevertheless, because a sampler keeps or drops them together.
 func (r *Run) unrecorded(ctx context.Context) context.Context {
-	if ctx == nil || RunFromContext(ctx) == r {
+	if RunFromContext(ctx) == r {
 		return ctx
 	}
-	return &scope{Context: ctx, run: r}
+	return &scope{Context: orBackground(ctx), run: r}
 }
 
 // SessionFromContext returns the session that ctx works on, nil when there is none.

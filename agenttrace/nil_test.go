@@ -5,7 +5,10 @@ import (
 	"reflect"
 	"testing"
 
+	"go.opentelemetry.io/otel/trace"
+
 	. "github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 )
 
 // TestNilIsSafe calls every exported method of every handle on nil, and every
@@ -110,5 +113,34 @@ func TestOffKeepsWorking(t *testing.T) {
 	run.End(nil)
 	if _, err := New(Options{}).ResumeSession(ctx, sess.State()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestANilContextFailsNoAgent gives every method that takes a context a nil one, as an agent does whose tests have no
+// tracing.
+func TestANilContextFailsNoAgent(t *testing.T) {
+	var none context.Context
+	for name, provider := range map[string]trace.TracerProvider{"off": off(), "on": agenttracetest.NewRecorder()} {
+		t.Run(name, func(t *testing.T) {
+			tracer := New(Options{TracerProvider: provider, LoggerProvider: agenttracetest.NewRecorder(), Rules: []Rule{
+				rule("*", "*", allow, "")}})
+			sess := tracer.NewSession(none, SessionOptions{Agent: "a"})
+			_, run := sess.StartRun(none, RunOptions{})
+			ctx, turn := run.StartTurn(none, UserMessage{Text: "x"}, TurnOptions{})
+			_, tool := turn.StartTool(none, ToolOptions{Name: "bash", Input: 1})
+			_, compaction := run.StartCompaction(none, CompactionOptions{})
+			Score(none, ScoreOptions{})
+			Score(ctx, ScoreOptions{Name: "good", Label: "yes"})
+			for _, handle := range []any{tracer, sess, run, turn, tool, compaction} {
+				v := reflect.ValueOf(handle)
+				for i := range v.NumMethod() {
+					args := make([]reflect.Value, v.Method(i).Type().NumIn())
+					for j := range args {
+						args[j] = reflect.Zero(v.Method(i).Type().In(j))
+					}
+					v.Method(i).Call(args)
+				}
+			}
+		})
 	}
 }

@@ -323,7 +323,7 @@ func (c *ToolCall) startDecision(ctx context.Context, now time.Time) (context.Co
 	if !c.recording() {
 		return ctx, nil
 	}
-	ctx = trace.ContextWithSpan(ctx, c.span)
+	ctx = withSpan(ctx, c.span)
 	return c.turn.run.sess.tracer.start(ctx, semconv.SpanPermissionEvaluate, trace.SpanKindInternal, now)
 }
 

@@ -75,6 +75,7 @@ func (s *Session) Score(ctx context.Context, o ScoreOptions) {
 		otel.Handle(fmt.Errorf("score %q of session %s is left out: %w", o.Name, s.id, err))
 		return
 	}
+	ctx = orBackground(ctx)
 	// A store takes the context of an event for what it is about. The judge's own span is not.
 	if own := scopeOf(ctx).run; own == nil || own.sess != s || o.MessageID == "" {
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})

@@ -219,7 +219,7 @@ func (c *ToolCall) again(ctx context.Context, by *ToolCall, now time.Time) conte
 		c.updated = max(c.updated, now.UnixMilli())
 		c.emitState(now)
 	}
-	return &scope{Context: trace.ContextWithSpan(ctx, c.span), run: c.turn.run, turn: c.turn, tool: c}
+	return &scope{Context: withSpan(ctx, c.span), run: c.turn.run, turn: c.turn, tool: c}
 }
 
 // take makes an input the call's.
@@ -319,7 +319,7 @@ func (t *Turn) enroll(c *ToolCall, now time.Time, resumed *PendingTool) {
 
 // enter returns the context in which the call goes on.
 func (c *ToolCall) enter(ctx context.Context) context.Context {
-	c.scope = scope{Context: ctx, run: c.turn.run, turn: c.turn, tool: c}
+	c.scope = scope{Context: orBackground(ctx), run: c.turn.run, turn: c.turn, tool: c}
 	return &c.scope
 }
 

@@ -163,7 +163,7 @@ func (t *Tracer) start(
 	if kind != trace.SpanKindInternal {
 		opts = append(opts, trace.WithSpanKind(kind))
 	}
-	return t.tracer.Start(ctx, name, append(opts, trace.WithTimestamp(now))...)
+	return t.tracer.Start(orBackground(ctx), name, append(opts, trace.WithTimestamp(now))...)
 }
 
 // reference returns a span that has the context of another, and holds nothing of it.

@@ -169,7 +169,7 @@ func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 		r.sess.tracer.drop("a turn", r.sess.id)
 	} else {
 		if RunFromContext(ctx) != r {
-			ctx = trace.ContextWithSpan(ctx, r.span) // a session's spans belong to its runs, and are sampled with them
+			ctx = withSpan(ctx, r.span) // a session's spans belong to its runs, and are sampled with them
 		}
 		ctx, t.span = r.sess.tracer.start(ctx, semconv.SpanSessionTurn, trace.SpanKindInternal, now)
 		t.recording = t.span.IsRecording()
