@@ -3,6 +3,7 @@ package agenttrace
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,16 +29,17 @@ const untitled = "New Chat"
 // becomes that of the parent and " (copy)", unless there is none.
 //
 // Fork returns [ErrBusy] while a turn or a compaction is open. Where nothing is recorded messages have no ids, and ""
-// stands for any of them; the same holds for [Session.Rewind].
+// stands for any of them; in a session of which something is recorded it is an error. Any other id is taken as it is,
+// for the SDK does not remember the messages of a session: in one of another session, the fork has no copies.
 func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions) (*Session, error) {
 	if s == nil {
 		return nil, nil
 	}
 	now := s.now()
 	s.mu.Lock()
-	if s.working > 0 {
+	if err := s.movable(fromMessageID); err != nil {
 		s.mu.Unlock()
-		return nil, fmt.Errorf("fork session %s: %w", s.id, ErrBusy)
+		return nil, fmt.Errorf("fork session %s: %w", s.id, err)
 	}
 	at := s.pass(now.UnixMilli())
 	st, metadata := s.clone(), maps.Clone(s.metadata)
@@ -68,15 +70,30 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 // Rewind hides everything after a user message. Nothing is deleted, and [Session.Unrewind] undoes it; what tools
 // did in the world is not undone. A turn that waited for a human is hidden too.
 //
-// Rewind returns [ErrBusy] while a turn or a compaction is open.
+// Rewind returns [ErrBusy] while a turn or a compaction is open, and is as strict about the id as [Session.Fork] is: one
+// of another session hides nothing.
 func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
 	return s.alter(ctx, semconv.RunOperationRewind, func(at int64) (last Rewound, err error) {
+		if err := s.movable(userMessageID); err != nil {
+			return last, err
+		}
 		last = Rewound{To: userMessageID, At: s.pass(at), Pending: s.st.Pending}
 		first := max(0, len(s.st.Rewinds)+1-maxRewinds)
 		s.st.Rewinds = append(slices.Clone(s.st.Rewinds[first:]), last)
 		s.st.Pending = nil
 		return last, nil
 	})
+}
+
+// movable returns why the session cannot be forked at or rewound to a message, or nil. The caller holds mu.
+func (s *Session) movable(messageID string) error {
+	switch {
+	case s.working > 0:
+		return ErrBusy
+	case messageID == "" && s.st.LastRun.Sampled:
+		return errors.New("the message has no id")
+	}
+	return nil
 }
 
 // pass returns when a rewind or a fork happens: at, or later if the session is. What it takes in is all up to that

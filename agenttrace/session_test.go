@@ -109,6 +109,9 @@ func TestFork(t *testing.T) {
 	turn.End(TurnResult{})
 	_, turn = h.turn("1")
 	turn.End(TurnResult{})
+	if none, err := h.sess.Fork(h.ctx, "", ForkOptions{}); err == nil || h.sess.Rewind(h.ctx, "") == nil || none != nil {
+		t.Error("forked at, or rewound to, a message without an id")
+	}
 	// The run may stay open: no turn is.
 	child, err := h.sess.Fork(h.ctx, first, ForkOptions{Metadata: map[string]any{"ephemeral": true}})
 	if err != nil {
