@@ -67,6 +67,5 @@ func (m *ModelCall) visit(c *coder) {
 
 // Validate implements [SpanData].
 func (m *ModelCall) Validate() error {
-	return errors.Join(missing(semconv.SessionIDKey, m.SessionID),
-		missing(semconv.GenAIRequestModelKey, m.Model.ModelID), m.Usage.validate())
+	return errors.Join(missing(semconv.SessionIDKey, m.SessionID), m.Usage.validate())
 }

@@ -119,6 +119,8 @@ func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
 	first, options, sess := coderSession(t)
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{}) // of no model, as far as is known
+	call.End(agenttrace.ModelResult{Usage: agenttrace.ExclusiveUsage{Input: 30, Output: 5}}, nil)
 	_, known := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "known", Name: "bash",
 		Input: map[string]any{"command": "make"}})
 	state := sess.State()
@@ -156,6 +158,9 @@ func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
 	}
 
 	want := deliveredInAnyOrder(t, first, second)
+	if got := want[0].Session; got.PromptTokens != 30 || got.CompletionTokens != 5 {
+		t.Errorf("%d and %d tokens, want 30 and 5", got.PromptTokens, got.CompletionTokens)
+	}
 	states := map[string]string{}
 	for _, m := range want[0].Messages {
 		for _, p := range m.Parts {

@@ -26,7 +26,7 @@ const dialectAgenttrace = store.DialectSDK
 
 func recognizeAgenttrace(s ptrace.Span, scope pcommon.InstrumentationScope) bool {
 	return spans.New(s.Name()) != nil || scope.Name() == semconv.ScopeName &&
-		(strings.HasPrefix(s.Name(), semconv.OperationChat+" ") || carriesRows(s))
+		(strings.HasPrefix(s.Name(), semconv.OperationChat) || carriesRows(s)) // one without a model is "chat"
 }
 
 // own is a span of ours on its way into a batch.

@@ -39,20 +39,32 @@ func FoldedMetadata(spans []*SpanRef, gap bool) string {
 		}
 	}
 	whole := slices.DeleteFunc(slices.Clone(links), func(l *SpanRef) bool { return l.TurnStats.Step })
-	if slices.ContainsFunc(whole, func(l *SpanRef) bool {
-		return !l.TurnStats.GivenUp && !l.TurnStats.Trace.PendingApproval
-	}) {
-		whole = slices.DeleteFunc(whole, func(l *SpanRef) bool { return l.TurnStats.GivenUp })
+	givenUp := slices.DeleteFunc(slices.Clone(whole), func(l *SpanRef) bool { return !l.TurnStats.GivenUp })
+	known := slices.DeleteFunc(whole, func(l *SpanRef) bool { return l.TurnStats.GivenUp })
+	if slices.ContainsFunc(known, func(l *SpanRef) bool { return !l.TurnStats.Trace.PendingApproval }) {
+		givenUp = nil
 	}
-	if len(whole) > 0 {
-		late := slices.DeleteFunc(links, func(l *SpanRef) bool { return !l.TurnStats.Late })
-		links = append(whole, late...)
+	steps := func(late bool, from int64) []*SpanRef {
+		return slices.DeleteFunc(slices.Clone(links), func(l *SpanRef) bool {
+			return !l.TurnStats.Step || l.TurnStats.Late != late || l.StartNano < from
+		})
+	}
+	missing := len(known)+len(givenUp) == 0
+	switch {
+	case len(givenUp) > 0: // the process that gave it up knows nothing of the steps since it last waited
+		from := int64(0)
+		for _, l := range known {
+			from = max(from, l.EndNano)
+		}
+		links = slices.Concat(known, steps(false, from), givenUp, steps(true, 0))
+	case !missing:
+		links = append(known, steps(true, 0)...)
 	}
 	sum := *links[0].TurnStats
 	for _, l := range links[1:] {
 		sum.add(l.TurnStats)
 	}
-	sum.Trace.Incomplete = gap || len(whole) == 0
+	sum.Trace.Incomplete = gap || missing
 	sum.Trace.ModelErrors = failed[max(0, len(failed)-MaxModelErrors):]
 	return sum.Metadata()
 }

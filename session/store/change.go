@@ -177,7 +177,8 @@ type TurnStats struct {
 	// message.
 	Late bool `json:"late,omitempty"`
 	// GivenUp reports that the span was written by a later process for one that had died. It counts only as long as no
-	// other span of the whole message is known, except those that ended to wait for a human.
+	// other span of the whole message is known, except those that ended to wait for a human. Steps since then count,
+	// because that process does not know of them.
 	GivenUp bool `json:"given_up,omitempty"`
 
 	Model              *session.Model       `json:"model,omitempty"`
