@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"compress/zlib"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ type tap struct {
 
 	mu       sync.Mutex // guards what follows
 	finished bool
-	gzip     bool
+	open     Decoder // decompresses the body, nil where it is as it is
 	// dropped reports that the body is too large, or encoded otherwise.
 	dropped bool
 	// length is that of the whole body, if it is positive.
@@ -41,12 +42,9 @@ func newTap(x *exchange, resp *http.Response) io.ReadCloser {
 	a := x.flight.newAnswer()
 	b := &tap{x: x, answer: a, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength}
 	b.split = modelapi.StreamOf(resp.Header.Get("Content-Type"), x.t.o.MaxBodyBytes)
-	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
-	case "", "identity":
-	case "gzip", "x-gzip":
-		b.gzip = true
-	default:
-		b.dropped, b.split = true, nil // an encoding that we cannot decode
+	var known bool
+	if b.open, known = x.t.o.decoder(resp.Header); !known {
+		b.dropped, b.split = true, nil
 	}
 	return &modelapi.Body{ReadCloser: resp.Body, Took: b.took, Closed: b.closed}
 }
@@ -61,7 +59,7 @@ func (b *tap) took(p []byte, err error) {
 	}
 	defer b.recovered()
 	b.read += int64(len(p))
-	if b.split != nil && !b.gzip {
+	if b.split != nil && b.open == nil {
 		b.split.Feed(p, b.dec.Event)
 	} else {
 		b.keep(p)
@@ -118,8 +116,8 @@ func (b *tap) keep(p []byte) {
 func (b *tap) parse() (whole bool) {
 	data := b.buf
 	b.buf = nil
-	if b.gzip && len(data) > 0 {
-		data, whole = inflate(data, b.x.t.o.MaxBodyBytes)
+	if b.open != nil && len(data) > 0 {
+		data, whole = inflate(b.open, data, b.x.t.o.MaxBodyBytes)
 	}
 	if b.split != nil {
 		b.split.Feed(data, b.dec.Event)
@@ -132,9 +130,27 @@ func (b *tap) parse() (whole bool) {
 	return whole
 }
 
+// Decoder returns what is compressed in r.
+type Decoder func(r io.Reader) (io.Reader, error)
+
+// decoder returns what decompresses a body, nil for one that is not compressed, and whether its encoding is known.
+func (o *Options) decoder(h http.Header) (open Decoder, known bool) {
+	switch name := strings.ToLower(h.Get("Content-Encoding")); name {
+	case "", "identity":
+		return nil, true
+	case "gzip", "x-gzip":
+		return func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }, true
+	case "deflate":
+		return func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }, true
+	default:
+		open, known = o.Decoders[name]
+		return open, known
+	}
+}
+
 // inflate decompresses what there is of a document.
-func inflate(data []byte, limit int) (out []byte, whole bool) {
-	z, err := gzip.NewReader(bytes.NewReader(data))
+func inflate(open Decoder, data []byte, limit int) (out []byte, whole bool) {
+	z, err := open(bytes.NewReader(data))
 	if err != nil {
 		return nil, false
 	}
@@ -199,8 +215,8 @@ func (x *exchange) refused(resp *http.Response) {
 		x.failed(&httpError{status: resp.StatusCode}, true, after)
 	}
 	describe := func(body []byte) {
-		if resp.Header.Get("Content-Encoding") == "gzip" {
-			body, _ = inflate(body, maxErrorBody)
+		if open, _ := x.t.o.decoder(resp.Header); open != nil {
+			body, _ = inflate(open, body, maxErrorBody)
 		}
 		kind, text, ok := modelapi.ErrorOf(body)
 		if !ok {

@@ -119,6 +119,9 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 // begin begins the call.
 func (x *exchange) begin(data []byte) {
 	defer recovered()
+	if open, _ := x.t.o.decoder(x.req.Header); open != nil {
+		data, _ = inflate(open, data, x.t.o.MaxBodyBytes)
+	}
 	if x.target.api == nil {
 		x.target.api = modelapi.OfInvoke(data)
 	}

@@ -42,6 +42,9 @@ type Options struct {
 	// MaxBodyBytes bounds the size of a request or an answer that is parsed, and of an
 	// event in a stream. Zero means 32 MiB. What is larger passes, and is not recorded.
 	MaxBodyBytes int
+	// Decoders decompress requests and answers of other encodings than gzip and deflate, by their names in
+	// Content-Encoding, such as "br" and "zstd". The content of what nobody decompresses is not recorded.
+	Decoders map[string]Decoder
 	// IdleTimeout is how long a turn waits for the results of its tool calls. Zero means an hour.
 	IdleTimeout time.Duration
 }

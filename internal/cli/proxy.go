@@ -131,11 +131,10 @@ func (p *proxying) run(cmd *cobra.Command) error {
 }
 
 // handler checks the token, and takes the id of a session out of a path that begins with session/ID. Without a token it
-// refuses what a page of another site sends from a browser on this machine. Agents in containers of Docker Desktop know
-// the machine by a name of their own.
+// is for this machine.
 func (p *proxying) handler(next http.Handler) http.Handler {
 	if p.token == "" {
-		next = hostcheckextension.Handler(&hostcheckextension.Config{AllowedHosts: []string{"host.docker.internal"}}, next)
+		next = forThisMachine(next)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given := r.Header.Get(tokenHeader)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/gate"
@@ -324,7 +325,7 @@ func (r *recorderProcess) start(record *runRecord) error {
 func (r *recorderProcess) pass(servers map[string]string, copies *os.File) {
 	passFirst()
 	r.tee = recorder.NewTee(recorder.NewTransport(), copies)
-	r.servers.serve(r.listener, recorder.Proxy(upstreams(servers), r.tee))
+	r.servers.pass(r.listener, servers, r.tee)
 }
 
 // collectGarbageLess has garbage collected less often, in bounded memory, unless the environment decides on it.
@@ -401,11 +402,28 @@ func newServer(handler http.Handler) *http.Server {
 	return s
 }
 
+// forThisMachine refuses what a page of another site sends from a browser on this machine (see package
+// hostcheckextension). Agents in containers of Docker Desktop know the machine by a name of their own.
+func forThisMachine(next http.Handler, hosts ...string) http.Handler {
+	return hostcheckextension.Handler(&hostcheckextension.Config{
+		AllowedHosts: append(hosts, "host.docker.internal")}, next)
+}
+
 // servers serve an agent.
 type servers []*http.Server
 
-func (s *servers) serve(listener net.Listener, handler http.Handler) {
-	server := newServer(handler)
+// pass passes requests on to servers by their names. A client may address them by their own hosts.
+func (s *servers) pass(listener net.Listener, to map[string]string, by http.RoundTripper) {
+	var hosts []string
+	all := upstreams(to)
+	for _, u := range all {
+		hosts = append(hosts, u.URL.Hostname())
+	}
+	s.serve(listener, recorder.Proxy(all, by), hosts...)
+}
+
+func (s *servers) serve(listener net.Listener, handler http.Handler, hosts ...string) {
+	server := newServer(forThisMachine(handler, hosts...))
 	*s = append(*s, server)
 	go func() { _ = server.Serve(listener) }()
 }

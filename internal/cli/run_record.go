@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -152,7 +154,7 @@ func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute
 	c.traces, c.logs = providers(to.SpanExporter(), to.LogExporter(), sent,
 		append(about, attribute.String("service.name", o.Agent))...)
 	c.reading <- nil
-	o.Now = c.Now
+	o.Now, o.Decoders = c.Now, decoders
 	c.model = modelhttp.New(
 		agenttrace.New(agenttrace.Options{TracerProvider: c.traces, LoggerProvider: c.logs, Now: c.Now}), o)
 	c.Begin = func(req *http.Request) (*http.Request, func(*http.Response, error)) {
@@ -161,6 +163,14 @@ func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute
 		return out, received
 	}
 	return c
+}
+
+// decoders are those of the encodings that clients accept besides those that the standard library has.
+var decoders = map[string]modelhttp.Decoder{
+	"br": func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil },
+	"zstd": func(r io.Reader) (io.Reader, error) {
+		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20)) // RFC 9659
+	},
 }
 
 // providers returns those of a program, which send what they get at an interval.
@@ -229,7 +239,7 @@ func (r *recording) wait(lines *json.Decoder) {
 		case err != nil:
 			tee, err := r.observer.tee(recorder.NewTransport())
 			if r.problem(err); err == nil {
-				r.servers.serve(r.listener, recorder.Proxy(upstreams(r.Servers), tee))
+				r.servers.pass(r.listener, r.Servers, tee)
 				defer tee.Close()
 			}
 			for isAlive(agent) {

@@ -28,7 +28,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/andybalholm/brotli"
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.yaml.in/yaml/v3"
 
@@ -350,6 +352,13 @@ func askerMain() {
 	}
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost,
 		os.Getenv("OPENAI_BASE_URL")+"/chat/completions?kind="+kind, body)
+	if kind == "zstd" { // as Codex sends them
+		z, _ := zstd.NewWriter(nil)
+		packed := z.EncodeAll([]byte(before+after), nil)
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(packed)), int64(len(packed))
+		req.Header.Set("Content-Encoding", "zstd")
+		req.Header.Set("Content-Type", "application/json")
+	}
 	req.Header.Set("Accept-Encoding", "gzip") // so that it is as it came
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(kind != "http2")
@@ -408,6 +417,16 @@ func TestFaultsAreAsWithoutARecording(t *testing.T) {
 			z := gzip.NewWriter(w)
 			_, _ = z.Write(bytes.Join(chunks, nil))
 			_ = z.Close()
+		case "br":
+			w.Header().Set("Content-Encoding", "br")
+			z := brotli.NewWriter(w)
+			_, _ = z.Write(bytes.Join(chunks, nil))
+			_ = z.Close()
+		case "zstd":
+			w.Header().Set("Content-Encoding", "zstd")
+			z, _ := zstd.NewWriter(w)
+			_, _ = z.Write(bytes.Join(chunks, nil))
+			_ = z.Close()
 		case "http2":
 			_, _ = w.Write(bytes.Join(chunks, nil))
 		case "large":
@@ -428,6 +447,8 @@ func TestFaultsAreAsWithoutARecording(t *testing.T) {
 		"stall": usual + " turn 0+0  1 calls abort ",
 		"cut":   usual + " turn 0+0  1 calls error unexpected EOF",
 		"gzip":  usual + "ng to you. turn 10+5 stop 1 calls finish ",
+		"br":    usual + "ng to you. turn 10+5 stop 1 calls finish ",
+		"zstd":  usual + "ng to you. turn 10+5 stop 1 calls finish ",
 		"http2": usual + "ng to you. turn 10+5 stop 1 calls finish ",
 		"large": "", // it is more than is looked into
 		"gone": `user text hello there assistant data-error {"text":"dial tcp ADDRESS: connect: connection refused"} ` +

@@ -391,7 +391,7 @@ func (c *ToolCall) envelope() {
 }
 
 // parseCatalog reads a tool catalog, in the shapes in which they are sent: a list of {name} or {function:{name}} or
-// {functionDeclarations:[…]} or names, or an object by name.
+// {functionDeclarations:[…]} or {tools:[…]}, a namespace, or names, or an object by name.
 func parseCatalog(body string) (tools []Tool) {
 	if !gjson.Valid(body) {
 		return nil
@@ -399,7 +399,7 @@ func parseCatalog(body string) (tools []Tool) {
 	catalog := gjson.Parse(body)
 	catalog.ForEach(func(key, e gjson.Result) bool {
 		name, function := e.Get("name").String(), e.Get("function")
-		switch several := e.Get("functionDeclarations").Array(); {
+		switch several := append(e.Get("functionDeclarations").Array(), e.Get("tools").Array()...); {
 		case catalog.IsObject():
 			tools = append(tools, toolOf(key.String(), e))
 		case e.Type == gjson.String:

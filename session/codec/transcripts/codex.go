@@ -260,7 +260,7 @@ func (d *codex) item(item rows.Object) {
 	case strings.HasSuffix(kind, "_call"):
 		d.call(kind, item)
 	case kind == "additional_tools":
-		d.b.toolCatalog(flattened(item.Get("tools")))
+		d.b.toolCatalog(item.Get("tools"))
 	case kind == "configuration_update":
 		d.effort = cmp.Or(item.Object("reasoning").Text("effort"), d.effort)
 		d.model.Variant = d.effort
@@ -269,20 +269,6 @@ func (d *codex) item(item rows.Object) {
 	default:
 		d.part(blockPart(item))
 	}
-}
-
-// flattened are tools, those of a namespace beside the others.
-func flattened(tools json.RawMessage) json.RawMessage {
-	var all []json.RawMessage
-	for o := range rows.Objects(tools) {
-		if o.Has("tools") {
-			all = append(all, rows.Elements(o.Get("tools"))...)
-		} else {
-			all = append(all, o.JSON())
-		}
-	}
-	list, _ := json.Marshal(all) // of texts that are JSON
-	return list
 }
 
 func (d *codex) message(item rows.Object) {
