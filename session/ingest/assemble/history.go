@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"reflect"
@@ -396,6 +397,12 @@ func (c *call) complete(m *fact.Message, others []*call) {
 		}
 		return
 	}
+	if sameCalls(c.output, m.Parts) { // the answer that was streamed has no ids, or no names
+		c.output = slices.Clone(c.output)
+		for i, p := range callsIn(c.output) {
+			p.CallID, p.Name = callsIn(m.Parts)[i].CallID, cmp.Or(p.Name, callsIn(m.Parts)[i].Name)
+		}
+	}
 	var first, last []fact.Part
 	reasoned, called := has(c.output, fact.PartReasoning), has(c.output, fact.PartCall)
 	if mine, theirs := requested(c.output), requested(m.Parts); called && len(theirs) > len(mine) {
@@ -428,12 +435,19 @@ func has(parts []fact.Part, kind string) bool {
 
 // requested are the ids of the tool calls among parts, or the names of the tools.
 func requested(parts []fact.Part) (ids []string) {
-	for i := range parts {
-		if parts[i].Kind == fact.PartCall {
-			ids = append(ids, cmp.Or(parts[i].CallID, parts[i].Name))
-		}
+	for _, p := range callsIn(parts) {
+		ids = append(ids, cmp.Or(p.CallID, p.Name))
 	}
 	return ids
+}
+
+func callsIn(parts []fact.Part) (calls []*fact.Part) {
+	for i := range parts {
+		if parts[i].Kind == fact.PartCall {
+			calls = append(calls, &parts[i])
+		}
+	}
+	return calls
 }
 
 // given reports whether the message is the call's answer. For a call whose answer no source reports, it is assumed to
@@ -448,7 +462,15 @@ func (c *call) given(m *fact.Message) bool {
 	case (len(mine) == 0 || len(theirs) == 0) && x == y && y != "":
 		return true // some instrumentations do not report the calls of an answer that has text, or not in the history
 	case len(mine) > 0 || len(theirs) > 0:
-		return slices.ContainsFunc(theirs, func(id string) bool { return slices.Contains(mine, id) })
+		return sameCalls(c.output, m.Parts) || slices.ContainsFunc(theirs, func(id string) bool { return slices.Contains(mine, id) })
 	}
 	return strings.HasPrefix(y, x) || strings.HasPrefix(x, y) // one of the two may be cut
+}
+
+// sameCalls reports whether two accounts of an answer have the same calls, of which the first has fewer ids or names.
+func sameCalls(x, y []fact.Part) bool {
+	return has(x, fact.PartCall) && slices.EqualFunc(callsIn(x), callsIn(y), func(p, q *fact.Part) bool {
+		return (p.CallID == "" || p.CallID == q.CallID) && (p.Name == "" || p.Name == q.Name) && q.CallID != "" &&
+			bytes.Equal(canonical(p.Input), canonical(q.Input))
+	})
 }

@@ -94,7 +94,7 @@ func langSmithTool(f *fact.Fact, a Attrs) {
 		output = o["outputs"]
 	}
 	if output != nil && !f.Failed {
-		fillToolOutput(f, output)
+		setOutput(f, output)
 	}
 	f.Tool.Succeeded = !f.Failed && output != nil
 }

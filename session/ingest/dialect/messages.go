@@ -451,6 +451,7 @@ func (o object) isMessage() bool {
 	t := o.str("type")
 	switch {
 	case normalRole(o.str("role")) != "", t == "" && o.has("parts"), t == "message" && o.has("content"),
+		len(o) == 1 && objectsOf(o["tool_calls"]) != nil,
 		o.has("role") && o.has("content", "parts", "tool_calls", "function_call", "toolInvocations", "text",
 			"reasoning_content", "refusal"):
 		return true

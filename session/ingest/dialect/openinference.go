@@ -280,7 +280,7 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 		value = o["result"] // of BeeAI, which gives the model what is in it
 	}
 	if f.Tool.Output == nil && value != nil && !f.Failed {
-		fillToolOutput(f, value)
+		setOutput(f, value)
 	}
 	f.Tool.Succeeded = f.Tool.Succeeded || f.Event == "success" ||
 		f.Event == "" && !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
@@ -299,29 +299,4 @@ func questionOf(raw json.RawMessage) (question string) {
 		}
 	}
 	return question
-}
-
-// fillToolOutput reads what a tool answered. LangChain has it answer with a message that names the call.
-func fillToolOutput(f *fact.Fact, value json.RawMessage) {
-	var p fact.Part
-	if o, ok := objectOf(value); ok && strings.Contains(string(value), `"tool_call_id"`) {
-		value = firstRaw(o.first("output"), value)
-		if command := o.inner("output"); command.str("lg_name") == "Command" {
-			value = command["update"] // a tool of LangGraph may change the graph's state, messages included
-		}
-		messages, _ := Messages(value)
-		for _, answer := range fact.PartsOf(messages) {
-			if answer.Kind == fact.PartResult && answer.CallID != "" {
-				p = answer
-			}
-		}
-	}
-	if p.CallID == "" {
-		setResult(&p, value, false)
-	}
-	f.CallID = cmp.Or(f.CallID, p.CallID)
-	f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
-	if p.Error != "" {
-		f.Failed, f.Error = true, p.Error
-	}
 }

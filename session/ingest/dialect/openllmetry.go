@@ -190,18 +190,13 @@ func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
 
 	f := out.Add(fact.ToolCall)
 	input, askedID := toolAsked(asked)
-	output, message := toolAnswered(answered)
-	f.CallID = cmp.Or(a.Str("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id"), askedID,
-		message.str("tool_call_id"))
-	f.Tool = &fact.Tool{Input: input, Truncated: cut, Name: cmp.Or(a.Str("gen_ai.tool.name"), message.str("name"))}
+	f.CallID = cmp.Or(a.Str("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id"), askedID)
+	f.Tool = &fact.Tool{Input: input, Truncated: cut, Name: a.Str("gen_ai.tool.name")}
+	setOutput(f, answered)
 	if asked == nil || a.Str("traceloop.span.kind") != "task" { // else the span has the name of the tool's class
 		f.Tool.Name = cmp.Or(f.Tool.Name, a.Str("traceloop.entity.name", "ai.toolCall.name"),
 			strings.TrimSuffix(strings.TrimPrefix(f.Name, "execute_tool "), ".tool"))
 	}
-	if message.str("status") == "error" { // the tool threw, and LangChain answered the model with that
-		f.Failed, f.Error, output = true, text(output), nil
-	}
-	setOutput(f, output)
 	readFailure(f, s)
 	// A span that ends without an error is a call that returned.
 	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied &&
@@ -232,22 +227,6 @@ func calledWith(o object, raw json.RawMessage) json.RawMessage {
 		return unwrapped(args[0])
 	}
 	return arguments(raw)
-}
-
-// toolAnswered returns what a tool answered, and the message that LangChain makes of it.
-func toolAnswered(raw json.RawMessage) (output json.RawMessage, message object) {
-	in, ok := objectOf(raw)
-	if ok && in.has("output") && in.has("kwargs") {
-		raw = in["output"]
-		in = in.inner("output")
-	}
-	if k := in.inner("kwargs"); k != nil && in.has("lc") {
-		in = k
-	}
-	if in.has("content") && (in.str("type") == "tool" || in.has("tool_call_id")) {
-		return in["content"], in
-	}
-	return raw, nil
 }
 
 // entityAsked finds what the user asked among what a workflow or agent was called with. It is nil if the arguments do

@@ -86,7 +86,7 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	}
 	switch shapes[kind] {
 	case "text":
-		return appendText(parts, fact.PartText, plainText(o.first("text", "content", "refusal", "value")))
+		return appendBody(parts, quoted(plainText(o.first("text", "content", "refusal", "value"))))
 	case "reasoning":
 		return appendText(parts, fact.PartReasoning, cmp.Or(
 			plainText(o.first("text", "content", "thinking", "reasoning", "reasoning_content")),
@@ -208,6 +208,11 @@ func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
 	if p.CallID == "" && p.Name == "" && p.Input == nil {
 		return parts
 	}
+	// OpenInference appends the calls that OpenAI streams beside each other to one: the next request has them.
+	if d := json.NewDecoder(strings.NewReader(text(p.Input))); strings.HasPrefix(text(p.Input), "{") &&
+		d.Decode(new(object)) == nil && d.Decode(new(object)) == nil {
+		return parts
+	}
 	parts = append(parts, p)
 	// A call that the provider executed may hold its own result.
 	if provider && kind == "mcp_call" && o.has("output", "error") {
@@ -282,13 +287,32 @@ func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
 	p.Output = structured(raw)
 }
 
-// setOutput stores what a tool answered, nil for nothing.
+// setOutput stores what a tool answered, nil for nothing. LangChain has it answer with a message that names the call.
 func setOutput(f *fact.Fact, answered json.RawMessage) {
 	if answered == nil {
 		return
 	}
 	var p fact.Part
-	setResult(&p, answered, false)
+	o, _ := objectOf(answered)
+	if o.has("output") && o.has("kwargs") {
+		answered = o["output"]
+	}
+	if o != nil && bytes.Contains(answered, []byte(`"tool_call_id"`)) {
+		message := firstRaw(o.first("output"), answered)
+		if command := o.inner("output"); command.str("lg_name") == "Command" {
+			message = command["update"] // a tool of LangGraph may change the graph's state, messages included
+		}
+		messages, _ := Messages(message)
+		for _, answer := range fact.PartsOf(messages) {
+			if answer.Kind == fact.PartResult && answer.CallID != "" {
+				p = answer
+			}
+		}
+	}
+	if p.CallID == "" {
+		setResult(&p, answered, false)
+	}
+	f.CallID, f.Tool.Name = cmp.Or(f.CallID, p.CallID), cmp.Or(f.Tool.Name, p.Name)
 	f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
 	if p.Error != "" {
 		f.Failed, f.Error = f.Failed || !p.Denied, cmp.Or(f.Error, p.Error)
