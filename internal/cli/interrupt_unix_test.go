@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -47,5 +48,70 @@ func TestTerminated(t *testing.T) {
 		if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 130 {
 			t.Errorf("agenttrace %v: %v", args, err)
 		}
+	}
+}
+
+// TestExportNeverReplacesWhatIsNoRegularFile: devices and FIFOs are written to and stay what
+// they are, with --force and without it.
+func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s.db")
+	newStore(t, path, fixture())
+	want, _, _ := piped(nil, "--store", path, "export", "last")
+	fifo := filepath.Join(dir, "fifo")
+	testscale.Must(t, syscall.Mkfifo(fifo, 0o600))
+	link := filepath.Join(dir, "link")
+	testscale.Must(t, os.Symlink(fifo, link))
+	kept := func(name string, mode os.FileMode) {
+		t.Helper()
+		if info, err := os.Stat(name); err != nil || info.Mode().Type() != mode {
+			t.Errorf("%s is now %v, %v", name, info.Mode(), err)
+		}
+	}
+	for _, name := range []string{fifo, link} {
+		for _, force := range [][]string{nil, {"--force"}} {
+			read := make(chan string)
+			go func() {
+				b, _ := os.ReadFile(name)
+				read <- string(b)
+			}()
+			if _, stderr, code := piped(nil, append([]string{"--store", path, "export", "last", "--output", name},
+				force...)...); code != 0 {
+				t.Fatalf("to %s: exit code %d, %s", name, code, stderr)
+			}
+			if got := <-read; got != want {
+				t.Errorf("%s got %d bytes, want %d", name, len(got), len(want))
+			}
+			kept(fifo, os.ModeNamedPipe)
+		}
+	}
+	// What Linux has as a device, in a directory where this process could replace it.
+	for _, args := range [][]string{
+		{"export", "last", "--output"}, {"export", "--all", "--format", "csv", "--output"},
+		{"export", "last", "--format", "html", "--bundle"},
+		{"replay", "last", "--format", "anthropic", "--output"},
+		{"diff", "last", "1fa2bdc57", "--format", "html", "--output"},
+	} {
+		args = append([]string{"--store", path}, append(args, "/dev/null")...)
+		for _, force := range []bool{false, true} {
+			if force {
+				args = append(args, "--force")
+			}
+			if _, stderr, code := piped(nil, args...); code > 1 {
+				t.Errorf("%v: exit code %d, %s", args, code, stderr)
+			}
+			kept("/dev/null", os.ModeDevice|os.ModeCharDevice)
+		}
+	}
+	for _, args := range [][]string{
+		{"export", "last", "--format", "sqlite", "--force", "--output"},
+		{"export", "last", "--format", "jutul", "--force", "--output"},
+		{"export", "--all", "--format", "json", "--force", "--output"}, {"store", "backup"},
+	} {
+		_, stderr, code := piped(nil, append(append([]string{"--store", path}, args...), "/dev/null")...)
+		if code != 2 || !strings.Contains(stderr, "/dev/null") {
+			t.Errorf("%v /dev/null: exit code %d, %s", args, code, stderr)
+		}
+		kept("/dev/null", os.ModeDevice|os.ModeCharDevice)
 	}
 }

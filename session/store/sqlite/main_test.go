@@ -3,17 +3,14 @@ package sqlite
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	osexec "os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -43,7 +40,6 @@ func TestMain(m *testing.M) {
 var roles = map[string]func(path string) error{
 	"hold":  holdStore,
 	"write": writeForever,
-	"fill":  fillDisk,
 	"open":  openEveryWay,
 }
 
@@ -130,50 +126,6 @@ func writeForever(path string) error {
 	}
 	wg.Wait()
 	return nil
-}
-
-// fillDisk writes until the limit on the size of its files is met, then lifts the limit and writes on.
-func fillDisk(path string) error {
-	signal.Ignore(syscall.SIGXFSZ)
-	s, err := Open(context.Background(), path, Options{})
-	if err != nil {
-		return err
-	}
-	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		return err
-	}
-	limit := old
-	limit.Cur = 2 << 20
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-		return err
-	}
-	var failed int
-	for i := range 200 {
-		b := bigBatch(i)
-		if _, err := s.Apply(context.Background(), &b); err != nil {
-			if !errors.Is(err, store.ErrUnavailable) {
-				return fmt.Errorf("batch %d: not ErrUnavailable: %w", i, err)
-			}
-			failed = i
-			break
-		}
-	}
-	if failed == 0 {
-		return errors.New("200 batches of 64 KiB fit under a limit of 2 MiB")
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		return err
-	}
-	if _, err := s.Session(context.Background(), fmt.Sprintf("ses_%d", failed)); !errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("something of the batch that failed is stored: %w", err)
-	}
-	b := bigBatch(failed)
-	if _, err := s.Apply(context.Background(), &b); err != nil {
-		return fmt.Errorf("write after the limit was lifted: %w", err)
-	}
-	fmt.Println("failed", failed)
-	return s.Close()
 }
 
 // openEveryWay opens the store for writing and for reading and prints what came of it.

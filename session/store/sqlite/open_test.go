@@ -6,15 +6,12 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,26 +24,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
-
-// TestPrivate: nobody else may read the files.
-func TestPrivate(t *testing.T) {
-	old := syscall.Umask(0)
-	defer syscall.Umask(old)
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	path := filepath.Join(dir, "sessions.db")
-	s := open(t, path, Options{})
-	apply(t, s, turnBatch("ses_1", "1"))
-	for _, name := range []string{path, path + "-wal", path + "-shm", path + ".lock"} {
-		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: mode %v, %v; want 0600", name, info.Mode(), err)
-		}
-	}
-	for _, name := range []string{dir, filepath.Dir(dir)} {
-		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("%s: mode %v, %v; want 0700", name, info.Mode(), err)
-		}
-	}
-}
 
 // TestPragmas: the file is what FORMAT.md says.
 func TestPragmas(t *testing.T) {
@@ -349,93 +326,6 @@ INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, cre
 			t.Errorf("version %d became %v", version, got)
 		}
 		sound(t, path)
-	}
-}
-
-// TestReadOnly: where nothing can be written, a writer says so and a reader
-// reads. Run by root, who may write anywhere, it is nobody who tries.
-func TestReadOnly(t *testing.T) {
-	dir, err := os.MkdirTemp("", "agenttrace-readonly")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = filepath.WalkDir(dir, func(p string, _ os.DirEntry, _ error) error { return os.Chmod(p, 0o700) })
-		_ = os.RemoveAll(dir)
-	})
-	chmod := func(name string, mode os.FileMode) {
-		t.Helper()
-		testscale.Must(t, os.Chmod(name, mode))
-	}
-	chmod(dir, 0o755)
-	binary := filepath.Join(dir, "test")
-	copyFile(t, binary, 0o755)
-	asNobody := func(cmd *osexec.Cmd) {
-		cmd.Path, cmd.Dir = binary, dir
-		if os.Getuid() == 0 {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		}
-	}
-	for _, c := range []struct {
-		name      string
-		file, dir os.FileMode
-	}{
-		{"file", 0o444, 0o777},
-		{"directory", 0o666, 0o555},
-		{"both", 0o444, 0o555},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			inner := filepath.Join(dir, c.name)
-			path := filepath.Join(inner, "sessions.db")
-			s, err := Open(t.Context(), path, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			apply(t, s, turnBatch("ses_1", "1"))
-			testscale.Must(t, s.Close())
-			testscale.Must(t, os.Remove(path+".lock"))
-			chmod(path, c.file)
-			chmod(inner, c.dir)
-			got := start(t, "open", path, asNobody).all()
-			if len(got) != 3 || !strings.Contains(got[0], store.ErrUnavailable.Error()) ||
-				!strings.Contains(got[0], path) ||
-				!strings.Contains(got[0], "make it writable") {
-				t.Errorf("writer: %q", got)
-			}
-			if len(got) != 3 || got[1] != "read: <nil>" || got[2] != "session: ses_1 <nil>" {
-				t.Errorf("reader: %q", got)
-			}
-		})
-	}
-	t.Run("unreadable", func(t *testing.T) {
-		path := filepath.Join(dir, "secret.db")
-		testscale.Script(t, path, referenceDDL)
-		chmod(path, 0o000)
-		got := start(t, "open", path, asNobody).all()
-		if len(got) != 2 || !strings.Contains(got[1], path) || strings.Contains(got[1], "<nil>") {
-			t.Errorf("%q", got)
-		}
-	})
-}
-
-func copyFile(t *testing.T, to string, mode os.FileMode) {
-	t.Helper()
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	from, err := os.Open(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, mode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = io.Copy(f, from)
-	if err = errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -294,20 +294,6 @@ func TestMaxBytesInGroup(t *testing.T) {
 	sound(t, path)
 }
 
-// TestDiskFull: the same where the operating system refuses to write.
-func TestDiskFull(t *testing.T) {
-	path := newPath(t)
-	p := start(t, "fill", path)
-	lines := p.all()
-	if len(lines) != 1 || !strings.HasPrefix(lines[0], "failed ") {
-		t.Fatalf("%q", lines)
-	}
-	if err := p.Wait(); err != nil {
-		t.Error(err)
-	}
-	sound(t, path)
-}
-
 // TestMovedFile: a store whose file is gone or is another's says so, loses nothing, and goes on when the file is back.
 func TestMovedFile(t *testing.T) {
 	path := newPath(t)
