@@ -29,7 +29,7 @@ func (m match) because() string {
 	if !m.found {
 		return "no rule allows it"
 	}
-	return "the " + string(m.Source) + " denies " + m.Permission + " " + m.Pattern
+	return "the " + string(m.Source) + " denies " + strings.TrimSpace(m.Permission+" "+m.Pattern)
 }
 
 // evaluate finds the rule that decides a call.

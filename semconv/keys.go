@@ -58,7 +58,6 @@ const (
 	GenAIEvaluationExplanationKey = attribute.Key("gen_ai.evaluation.explanation")
 	GenAIToolNameKey              = attribute.Key("gen_ai.tool.name")
 	GenAIToolTypeKey              = attribute.Key("gen_ai.tool.type")
-	GenAIToolDescriptionKey       = attribute.Key("gen_ai.tool.description")
 	GenAIToolCallIDKey            = attribute.Key("gen_ai.tool.call.id")
 	GenAIToolCallArgumentsKey     = attribute.Key("gen_ai.tool.call.arguments")
 	GenAIToolCallResultKey        = attribute.Key("gen_ai.tool.call.result")

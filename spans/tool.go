@@ -11,8 +11,6 @@ import (
 // ToolCall is a tool.call span: a tool call with its input and output.
 type ToolCall struct {
 	SessionID, ToolID, CallID, Type string
-	// Description is the tool's description, as the model got it.
-	Description string
 
 	MessageID, PartID string
 	// PartIndex is the index of the part in its message; nil if not reported.
@@ -79,7 +77,6 @@ func (t *ToolCall) visit(c *coder) {
 	c.number(semconv.DurationMSKey, &t.DurationMS)
 	c.count(semconv.ToolStartedAtKey, &t.StartedAt)
 	c.text(semconv.ToolKindKey, &t.ACPKind)
-	c.text(semconv.GenAIToolDescriptionKey, &t.Description)
 	c.text(semconv.GenAIToolTypeKey, &t.Type)
 	c.constant(semconv.GenAIOperationNameKey, attribute.StringValue(semconv.OperationExecuteTool))
 	c.copied(semconv.GenAIToolNameKey, &t.ToolID)
