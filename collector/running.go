@@ -52,8 +52,8 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 	}
 }
 
-// run starts a collector, which runs until a context ends. One that is embedded leaves signals, and the logger of gRPC,
-// to the program.
+// run starts a collector, which runs until a context ends: it would notice a signal only when all components have
+// started, which wait for their databases. One that is embedded leaves the logger of gRPC to the program.
 func (o *Options) run(until context.Context, embedded bool) (*Running, error) {
 	uris, err := o.resolve()
 	if err == nil {
@@ -63,7 +63,7 @@ func (o *Options) run(until context.Context, embedded bool) (*Running, error) {
 		return nil, err
 	}
 	set := Settings(o.Version, uris)
-	set.DisableGracefulShutdown, set.SkipSettingGRPCLogger = embedded, embedded
+	set.DisableGracefulShutdown, set.SkipSettingGRPCLogger = true, embedded
 	c, err := otelcol.NewCollector(set)
 	if err != nil {
 		return nil, fmt.Errorf("set up collector: %w", err)

@@ -279,13 +279,6 @@ var atLeastOne = between(1, math.MaxInt, "one session or more")
 
 func newCollect(version string) *cobra.Command {
 	c := collector.Command(version)
-	// The collector handles signals itself. With a context that the same signal
-	// ends it would have no time left to store what it has accepted.
-	run := c.RunE
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		cmd.SetContext(context.WithoutCancel(cmd.Context()))
-		return run(cmd, args)
-	}
 	for _, cmd := range append(c.Commands(), c) {
 		cmd.Args = noArguments
 	}

@@ -5,19 +5,24 @@ package cli_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
-// TestTerminated: a command that waits for a pipe ends when it is terminated.
+// TestTerminated: a command that waits for a pipe ends when it is terminated, and so does a collector that waits for its
+// database.
 func TestTerminated(t *testing.T) {
-	for _, args := range [][]string{{"import", "p"}, {"store", "check", "p"}, {"import"}, {"import", "--watch", "."}} {
+	const absent = "postgres://postgres@127.0.0.1:1/none"
+	for _, args := range [][]string{{"import", "p"}, {"store", "check", "p"}, {"import"}, {"import", "--watch", "."},
+		{"collect", "--view-endpoint", testscale.MustAddress(), "--store", absent}} {
 		dir := t.TempDir()
 		testscale.Must(t, syscall.Mkfifo(filepath.Join(dir, "p"), 0o600))
 		cmd := exec.CommandContext(t.Context(), "agenttrace", append([]string{"--store", "s.db"}, args...)...)
@@ -35,7 +40,7 @@ func TestTerminated(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer w.Close()
-		case ".": // it prints that it follows the directory
+		case ".", absent: // it prints that it follows the directory, or waits
 			if _, err := stderr.Read(make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
@@ -45,8 +50,12 @@ func TestTerminated(t *testing.T) {
 			}
 		}
 		testscale.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+		go func() { _, _ = io.Copy(io.Discard, stderr) }()
+		begin := time.Now()
 		if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 130 {
 			t.Errorf("agenttrace %v: %v", args, err)
+		} else if took := time.Since(begin); took > 30*time.Second {
+			t.Errorf("agenttrace %v ended after %v", args, took)
 		}
 	}
 }
