@@ -286,14 +286,29 @@ func (o CompareOptions) Key(text string) string {
 
 // Value is Key of JSON, of the texts in it as they are.
 func (o CompareOptions) Value(raw json.RawMessage) string {
+	return o.Key(o.value(raw))
+}
+
+func (o CompareOptions) value(raw json.RawMessage) string {
 	if o.Exact {
 		return Canonical(raw)
 	}
-	return o.Key(Value(json.RawMessage(Canonical(raw))))
+	return Value(json.RawMessage(Canonical(raw)))
 }
 
-// same reports that two texts do not differ.
-func (o CompareOptions) same(a, b string) bool { return a == b || !o.Exact && o.Key(a) == o.Key(b) }
+// same reports that two texts do not differ. Noise is looked for up to the first line that differs, and in no line that
+// is very long: the expression takes half a second for a megabyte.
+func (o CompareOptions) same(a, b string) bool {
+	more := a != b && !o.Exact
+	for lineA, lineB, moreB := "", "", false; more; {
+		lineA, a, more = strings.Cut(a, "\n")
+		lineB, b, moreB = strings.Cut(b, "\n")
+		if more != moreB || lineA != lineB && (len(lineA)+len(lineB) > maxLine || o.Key(lineA) != o.Key(lineB)) {
+			return false
+		}
+	}
+	return a == b
+}
 
 func optional(s string) *string {
 	if s == "" {
@@ -409,10 +424,10 @@ func compareCalls(a, b []*ToolCall, o CompareOptions) (all []Aspect) {
 			add(AspectCall, a.text(), b.text(), false)
 			continue
 		}
-		add(AspectInput, optional(Value(a.Input)), optional(Value(b.Input)), o.Value(a.Input) == o.Value(b.Input))
+		add(AspectInput, optional(Value(a.Input)), optional(Value(b.Input)), o.same(o.value(a.Input), o.value(b.Input)))
 		add(AspectOutcome, optional(a.Outcome()), optional(b.Outcome()), a.Outcome() == b.Outcome())
 		add(AspectOutput, optional(cmp.Or(a.Error, Value(a.Output))), optional(cmp.Or(b.Error, Value(b.Output))),
-			o.same(a.Error, b.Error) && o.Value(a.Output) == o.Value(b.Output))
+			o.same(a.Error, b.Error) && o.same(o.value(a.Output), o.value(b.Output)))
 	}
 	return all
 }

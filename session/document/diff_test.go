@@ -2,6 +2,7 @@ package document
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,6 +73,26 @@ func TestEditsBounded(t *testing.T) {
 	want := []edit{{0, len(a), 0, len(b), false}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(edit{})); diff != "" {
 		t.Errorf("edits (-want +got):\n%s", diff)
+	}
+}
+
+// TestLongLinesAreComparedSoon: what a tool printed in one line of megabytes is shown as replaced, at once.
+func TestLongLinesAreComparedSoon(t *testing.T) {
+	a, b := strings.Repeat("The quick brown fox. ", 1<<18), strings.Repeat("The quick brown cat. ", 1<<18)
+	want := []DiffRow{{A: []Piece{{a, true}}, B: []Piece{{b, true}}}}
+	if got := DiffTexts(a, b); !reflect.DeepEqual(got, want) {
+		t.Errorf("the lines are in %d rows, or in pieces", len(got))
+	}
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{a, b, false}, {a + "\ntook 5 ms", a + "\ntook 6 ms", true}, {"at 10:00:01\nx", "at 10:00:02\nx", true},
+		{"at 10:00:01\nx", "at 10:00:02\ny", false}, {"x\n", "x", false}, {"", "x", false}, {"", "", true},
+	} {
+		if got := (CompareOptions{}).same(test.a, test.b); got != test.same {
+			t.Errorf("same(%.20q, %.20q) is %v", test.a, test.b, got)
+		}
 	}
 }
 

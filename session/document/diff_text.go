@@ -19,6 +19,9 @@ type edit struct {
 // maxEdits bounds the work of edits: what differs by more is shown as replaced. Memory grows with its square.
 const maxEdits = 1500
 
+// maxLine is how many bytes two lines have together up to which their words are compared.
+const maxLine = 128 << 10
+
 // edits finds the shortest script that makes b of a, after Myers, "An O(ND) Difference Algorithm": as many elements as
 // can be are kept. Runs in common and others take turns. What a and b begin and end with alike is always kept.
 func edits[T comparable](a, b []T) (script []edit) {
@@ -199,8 +202,11 @@ func splitLines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// comparePieces marks what differs in two lines, unless next to nothing is alike.
+// comparePieces marks what differs in two lines, unless next to nothing is alike, or the lines are very long.
 func comparePieces(a, b string) (inA, inB []Piece) {
+	if len(a)+len(b) > maxLine {
+		return []Piece{{a, true}}, []Piece{{b, true}}
+	}
 	wordsA, wordsB := words(a), words(b)
 	script := edits(wordsA, wordsB)
 	alike := 0

@@ -94,6 +94,18 @@ func TestHostileTextsDoNothing(t *testing.T) {
 		}
 	}
 
+	// Arabic is read from the right, and what ends a sentence is at its left, whatever is between.
+	s.add(conversation("ses_rtl", "مرحبا main.go؟", "", time.Now(), user("مرحبا main.go؟"),
+		assistant(textPart("مرحبا main.go؟"))))
+	b.open(address("ses_rtl"))
+	if wrong := eval[[]string](b, `[...document.querySelectorAll('h1 a, .text, .rich p')].filter(e => {
+		const text = document.createTreeWalker(e, NodeFilter.SHOW_TEXT).nextNode(), left = i => {
+			const r = new Range(); r.setStart(text, i); r.setEnd(text, i + 1); return r.getBoundingClientRect().left; };
+		return !text || left(text.data.indexOf('؟')) > left(text.data.indexOf('m'));
+	}).map(e => e.outerHTML)`); len(wrong) > 0 {
+		t.Errorf("in the order of English are %q", wrong)
+	}
+
 	// A shared file is judged by itself, with the policy that is in it.
 	b.tolerate("net::ERR_ABORTED")
 	page := eval[string](b, "fetch("+quoted(address(id, "share", "session.html"))+").then(r => r.text())")

@@ -98,10 +98,17 @@ func TestEveryPageIsAccessible(t *testing.T) {
 				}
 			}
 			eval[bool](b, "document.querySelectorAll('details').forEach(d => { d.open = true; }), true")
-			for _, width := range []int64{420, 1200} {
+			for _, width := range []int64{800, 390, 1200} {
 				b.size(width, 900)
 				if wide := eval[int64](b, "document.documentElement.scrollWidth"); wide > width {
 					t.Errorf("%s: %d px wide in a window of %d", p.path, wide, width)
+				}
+				if cut := eval[string](b, `[...document.querySelectorAll('.top nav a, .list .what')].filter(e =>
+					e.matches('nav *') ? e.offsetHeight > 40 : e.offsetWidth < 150).map(e => e.innerText).join()`); cut != "" {
+					t.Errorf("%s: at %d px are cut: %s", p.path, width, cut)
+				}
+				if width == 800 {
+					continue
 				}
 				b.accessible(fmt.Sprintf("%s at %d px, %s", p.path, width, scheme))
 			}
