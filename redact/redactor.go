@@ -166,8 +166,8 @@ type Result struct {
 	// Size is the number of bytes before the value was omitted or cut, after it was
 	// redacted: that of the value when neither happened.
 	Size int
-	// SHA256 is the digest, in hexadecimal, of the bytes that Size counts; empty when nothing was omitted or cut. It is
-	// of the redacted value, so that it cannot confirm a guess of the secret.
+	// SHA256 is the digest, in hexadecimal, of the bytes that Size counts, of a value that was cut; otherwise empty. It
+	// is of the redacted value, so that it cannot confirm a guess of the secret.
 	SHA256 string
 }
 

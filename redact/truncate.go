@@ -84,12 +84,22 @@ func boundary(s string, i int) int {
 
 // omit replaces s by a marker with its size.
 func omit(s string, redacted bool) (string, Result) {
-	if body := strings.Trim(s, `"`); strings.HasPrefix(body, "[omitted: ") && strings.HasSuffix(body, " bytes]") &&
-		len(body) < 40 {
-		return s, Result{Size: len(s), Omitted: true, Redacted: redacted}
+	res := Result{Size: len(s), Omitted: true, Redacted: redacted}
+	if Omitted(strings.Trim(s, `"`)) {
+		return s, res
 	}
-	return "[omitted: " + strconv.Itoa(len(s)) + " bytes]",
-		Result{Redacted: redacted, Omitted: true, Size: len(s), SHA256: digest(s)}
+	return "[omitted: " + strconv.Itoa(len(s)) + " bytes]", res
+}
+
+// OmittedPrompt is the marker of a system prompt. Prompts are stored by their digests, which would confirm a guess, so
+// all that are omitted have this one.
+const OmittedPrompt = "[omitted: system prompt]"
+
+// Omitted reports whether a text is the marker of one that was omitted.
+func Omitted(s string) bool {
+	size, ok := strings.CutPrefix(s, "[omitted: ")
+	size, bytes := strings.CutSuffix(size, " bytes]")
+	return s == OmittedPrompt || ok && bytes && size != "" && strings.Trim(size, "0123456789") == ""
 }
 
 // Fit returns the length to which texts must be cut, the longest first, so that all of them together are shorter by

@@ -101,7 +101,7 @@ func TestOmit(t *testing.T) {
 	for kind, want := range map[Content]bool{Other: false, Prompt: true, Reasoning: false, ToolInput: false,
 		ToolOutput: true, Content(99): false} {
 		got, res := r.Apply(kind, "", "hello")
-		if (got == "[omitted: 5 bytes]") != want || res.Omitted != want || res.Size != 5 || (res.SHA256 != "") != want {
+		if (got == "[omitted: 5 bytes]") != want || res.Omitted != want || res.Size != 5 || res.SHA256 != "" {
 			t.Errorf("kind %d: %q %+v", kind, got, res)
 		}
 		if again, _ := r.Apply(kind, "", got); again != got {

@@ -318,9 +318,8 @@ func (r *TurnEligibility) call(at Missing, c *ToolCall) {
 
 // loss reports what was done to a value, a text or JSON, when it was stored, "" if it is all there.
 func loss(of, value string) string {
-	body := strings.Trim(value, `"`)
 	switch {
-	case strings.HasPrefix(body, "[omitted: ") && strings.HasSuffix(body, " bytes]") && len(body) < 40:
+	case redact.Omitted(strings.Trim(value, `"`)):
 		return of + "only the size was stored"
 	case strings.Contains(value, redact.TruncatedMarker+"["):
 		return of + "a part was cut off when it was stored"

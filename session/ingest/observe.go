@@ -46,17 +46,27 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	if d == nil {
 		return "", false
 	}
-	before := b.redaction.redacted
+	before, omitted := b.redaction.redacted, b.redaction.omitted
 	var facts dialect.Emitter
 	facts.OpenRecord(d, r, b.keys)
 	d.ReadRecord(r, &facts)
 	return d.Name, b.takeFacts(d, facts.All, r.Resource, func(*fact.Fact) string {
-		// A digest of all that a record reports would confirm a guess of a secret in it.
-		clean := func(s string) string { return s }
+		// A digest of all that a record reports would confirm a guess of a secret in it, or of what is omitted: then sizes
+		// and what is left count.
+		clean, value, left := func(s string) string { return s }, pcommon.Value.AsString, []byte(nil)
 		if b.redaction.redacted != before {
 			clean = b.redaction.Text
 		}
-		id := recordDigest(r, clean)
+		if b.redaction.omitted != omitted {
+			left, _ = json.Marshal(facts.All)
+			value = func(v pcommon.Value) string {
+				if v.Type() == pcommon.ValueTypeInt {
+					return v.AsString()
+				}
+				return strconv.Itoa(len(v.AsString()))
+			}
+		}
+		id := recordDigest(r, clean, value, string(left))
 		if dialect.HasMessage(r) && !r.SpanID().IsEmpty() {
 			// A user may write the same text twice in one conversation, whose messages are records of one instant.
 			// The count is the same however else the delivery is put together.
@@ -344,18 +354,22 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// recordDigest identifies a record, which has no id of its own: a record that is
-// delivered again has the same. Every text goes through clean.
-func recordDigest(r *dialect.Record, clean func(string) string) string {
+// recordDigest identifies a record, which has no id of its own: a record that is delivered again has the same. Every
+// text goes through clean, what the record reports through value before; left is what else counts.
+func recordDigest(r *dialect.Record, clean func(string) string, value func(pcommon.Value) string, left string) string {
 	parts := []string{
 		clean(r.Event), clean(r.EventName()), clean(r.SeverityText()),
-		r.Timestamp().String(), r.ObservedTimestamp().String(), clean(r.Body().AsString()),
+		r.Timestamp().String(), r.ObservedTimestamp().String(), clean(value(r.Body())),
 		r.TraceID().String(), r.SpanID().String(),
 	}
-	for _, m := range []pcommon.Map{r.Attributes(), r.Resource.Attributes()} {
-		for key, v := range m.All() {
-			parts = append(parts, clean(key), clean(v.AsString()))
-		}
+	for key, v := range r.Attributes().All() {
+		parts = append(parts, clean(key), clean(value(v)))
+	}
+	for key, v := range r.Resource.Attributes().All() {
+		parts = append(parts, clean(key), clean(v.AsString()))
+	}
+	if left != "" {
+		parts = append(parts, left)
 	}
 	return digest(parts...)[:32]
 }

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"reflect"
@@ -31,6 +32,8 @@ type redaction struct {
 	redacted, omitted, truncated int
 	// roles are those of the batch's messages, where it matters who spoke.
 	roles map[string]string
+	// kind is that of the part at hand.
+	kind redact.Content
 	// rows reports that rows are redacted that no fact was made into: then nothing was
 	// redacted as an identifier yet, in which more is found than in a text.
 	rows bool
@@ -40,7 +43,7 @@ type redaction struct {
 
 // contents has the fields of rows and facts that are no identifiers, with what they hold.
 var contents = map[string]redact.Content{
-	"fact.Fact.Name": redact.Other, "fact.Fact.ErrorType": redact.Other, "fact.Fact.SystemPrompt": redact.Prompt,
+	"fact.Fact.Name": redact.Other, "fact.Fact.ErrorType": redact.Other, "fact.Fact.SystemPrompt": redact.Other,
 	"fact.Fact.Problems": redact.Other, "fact.Decision.Reason": redact.Other, "fact.Compacted.Summary": redact.Other,
 	"fact.SessionAttrs.Title": redact.Other, "fact.SessionAttrs.WorkspaceRoot": redact.Other,
 	"fact.Evaluated.Explanation": redact.Other,
@@ -219,6 +222,9 @@ func (x *redaction) json(kind redact.Content, key string, raw *json.RawMessage) 
 	if len(*raw) == 0 || string(*raw) == "null" {
 		return redact.Result{}
 	}
+	if kind == redact.Other && x.Omits(redact.Prompt) && bytes.Contains(*raw, []byte("role")) {
+		*raw = x.conversation(*raw)
+	}
 	if s, ok := unquoted(*raw); ok {
 		out, res := x.Apply(kind, key, s)
 		x.count(res)
@@ -297,9 +303,8 @@ func (x *redaction) link(l *store.SpanRef) {
 	}
 	x.fields(l)
 	if f := l.TurnStats; f != nil {
-		for _, digest := range [...]*string{&f.SystemPromptDigest, &f.Trace.ToolCatalogDigest} {
-			*digest = cmp.Or(x.renamed[*digest], *digest)
-		}
+		f.SystemPromptDigest = x.digestOf(store.BlobSystemPrompt, f.SystemPromptDigest)
+		f.Trace.ToolCatalogDigest = x.digestOf(store.BlobToolCatalog, f.Trace.ToolCatalogDigest)
 	}
 }
 
@@ -331,12 +336,22 @@ func (x *redaction) session(c *store.SessionChange) {
 	}
 }
 
-// blob keeps the digest that its source gave it, which is what messages know it by.
+// digestOf is the digest of a prompt or a catalog as it is stored.
+func (x *redaction) digestOf(kind store.BlobKind, digest string) string {
+	if digest != "" && kind == store.BlobSystemPrompt && x.Omits(redact.Prompt) {
+		return sha256Hex(redact.OmittedPrompt)
+	}
+	return cmp.Or(x.renamed[digest], digest)
+}
+
+// blob keeps the digest that its source gave it, which is what messages know it by, unless prompts are omitted.
 // When that is no longer the digest of what is stored, the blob reports so.
 func (x *redaction) blob(b *store.Blob) {
 	x.id(&b.Digest)
 	before := b.Body
-	if b.Kind == store.BlobSystemPrompt {
+	if b.Digest = x.digestOf(b.Kind, b.Digest); b.Kind == store.BlobSystemPrompt && x.Omits(redact.Prompt) {
+		b.Body, x.omitted = redact.OmittedPrompt, x.omitted+1
+	} else if b.Kind == store.BlobSystemPrompt {
 		x.text(redact.Prompt, &b.Body)
 	} else {
 		x.catalog(&b.Body)
@@ -376,8 +391,14 @@ func (x *redaction) fact(f *fact.Fact) {
 	if a := f.SessionAttrs; a != nil && len(a.Rules) > 0 {
 		a.Rules = x.rules(a.Rules)
 	}
+	if f.SystemPrompt != "" && x.Omits(redact.Prompt) {
+		f.SystemPrompt = redact.OmittedPrompt
+	}
 	x.fields(f)
 	if t := f.Tool; t != nil {
+		if x.Omits(redact.ToolOutput) {
+			t.OutputSHA256 = ""
+		}
 		if res := x.json(redact.ToolOutput, "", &t.Output); res.Truncated {
 			t.Truncated = true
 			if t.OutputSize == 0 { // else the source reports it of what it cut itself

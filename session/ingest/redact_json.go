@@ -95,6 +95,36 @@ func unquoted(raw json.RawMessage) (s string, ok bool) {
 	return s, err == nil
 }
 
+// conversation omits, in what a program keeps beside its messages, the prompts and outputs of a conversation: what
+// objects with a role say.
+func (x *redaction) conversation(raw json.RawMessage) json.RawMessage {
+	if s, ok := unquoted(raw); ok {
+		if s = strings.TrimSpace(s); strings.Contains(s, `"role"`) && json.Valid([]byte(s)) {
+			raw = jsonscan.AppendString(nil, string(x.conversation(json.RawMessage(s))))
+		}
+		return raw
+	}
+	members, _, _ := membersOf(raw)
+	kind := redact.Other
+	if i := slices.IndexFunc(members, func(m member) bool { return m.name == "role" && m.value[0] == '"' }); i >= 0 {
+		if role, _ := unquoted(members[i].value); role == "tool" || role == "function" {
+			kind = redact.ToolOutput
+		} else {
+			kind = x.spoken(role, "text")
+		}
+	}
+	return eachMember(raw, func(m *member) {
+		switch m.name {
+		case "content", "parts", "text", "message":
+			if x.Omits(kind) {
+				x.json(kind, "", &m.value)
+				return
+			}
+		}
+		m.value = x.conversation(m.value)
+	})
+}
+
 // ids redacts every string in a value in JSON as an identifier, and every name.
 func (x *redaction) ids(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || raw[0] != '"' && !x.rows && x.clean(raw) {
@@ -197,7 +227,7 @@ func (x *redaction) sessionMember(m *member) {
 }
 
 func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
-	if len(raw) == 0 || !x.rows && x.clean(raw) {
+	if len(raw) == 0 || !x.rows && !x.Omits(redact.Prompt) && x.clean(raw) {
 		return raw
 	}
 	return x.members(raw, func(m *member) {
@@ -205,7 +235,7 @@ func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
 		case "model", "agent", "usage", "compaction":
 			m.value = x.ids(m.value)
 		case "system_prompt_digest":
-			x.digest(m)
+			x.digest(store.BlobSystemPrompt, m)
 		default:
 			x.sessionMember(m)
 		}
@@ -216,8 +246,14 @@ func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
 func (x *redaction) trace(m *member) {
 	switch m.name {
 	case "tool_catalog_digest":
-		x.digest(m)
-	case "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub",
+		x.digest(store.BlobToolCatalog, m)
+	case "output_sha256", "input_sha256", "sha256":
+		of := map[string]redact.Content{"output_sha256": redact.ToolOutput, "input_sha256": redact.ToolInput}
+		if kind, ok := of[m.name]; x.Omits(kind) || !ok && x.Omits(x.kind) {
+			m.value = json.RawMessage(`""`) // it would confirm a guess
+		}
+		m.value = x.ids(m.value)
+	case "child_session_id", "response_id", "response_model", "stub",
 		"live", "seen", "state", "subagent_of", "subagent_id", "parent_subagent_id", "started_by",
 		"end_reason", "stop_reason", "stop_reason_raw", "usage_basis", "kind", "error_type",
 		"source_id", "session_key", "turn_id", "trace_id", "sources", "steps":
@@ -242,12 +278,10 @@ func (x *redaction) trace(m *member) {
 }
 
 // digest redacts a member that has the digest of a prompt or a catalog.
-func (x *redaction) digest(m *member) {
+func (x *redaction) digest(kind store.BlobKind, m *member) {
 	m.value = x.ids(m.value)
-	if len(x.renamed) > 0 {
-		if s, _ := unquoted(m.value); x.renamed[s] != "" {
-			m.value = json.RawMessage(`"` + x.renamed[s] + `"`)
-		}
+	if s, ok := unquoted(m.value); ok {
+		m.value = jsonscan.AppendString(nil, x.digestOf(kind, s))
 	}
 }
 
@@ -280,6 +314,7 @@ func (x *redaction) part(c *store.PartChange) {
 	x.fields(c)
 	x.partType(&c.Type)
 	kind := x.spoken(x.roles[c.MessageID], c.Type)
+	x.kind = kind
 	wanted := !x.Omits(kind)
 	if session.IsToolType(c.Type) || c.Type == store.TypeDamaged {
 		wanted = !x.Omits(redact.ToolInput) && !x.Omits(redact.ToolOutput) &&

@@ -30,17 +30,18 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	x := redaction{Redactor: r, rows: true, renamed: make(map[string]string)}
 	in.State = in.State.Portable()
 	x.sessionRow(&in.Session)
-	x.state(in.State)
-	each(in.Blobs, x.blobRow)
 	if x.Omits(redact.Prompt) {
 		x.roles = make(map[string]string, len(in.Messages))
 		for i := range in.Messages {
 			x.roles[in.Messages[i].Message.ID] = in.Messages[i].Message.Role
 		}
-		if asked(in.Messages, strings.TrimSuffix(in.Session.Title, "…")) {
+		if x.titled(in) {
 			in.Session.Title = session.Untitled
+			x.omitted++
 		}
 	}
+	x.state(in.State)
+	each(in.Blobs, x.blobRow)
 	each(in.Messages, func(m *session.MessageAndParts) {
 		x.fields(&m.Message)
 		m.Message.MetadataJSON = string(x.messageMetadata(json.RawMessage(m.Message.MetadataJSON)))
@@ -57,10 +58,17 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	return x.redacted
 }
 
-// asked reports whether a title is the beginning of a message of the user, or a part of one.
-func asked(messages []session.MessageAndParts, title string) bool {
-	return slices.ContainsFunc(messages, func(m session.MessageAndParts) bool {
-		return title != "" && m.Message.Role == session.RoleUser &&
+// titled reports whether the title of a session is the user's text: one that is the first message until there is
+// another, as in ingestion, or the beginning of a message of the user, or a part of one.
+func (x *redaction) titled(in *store.Imported) bool {
+	title := strings.TrimSuffix(in.Session.Title, "…")
+	if in.State != nil {
+		if stamp, ok := in.State.Stamps["title"]; ok && stamp.Rank == store.RankStub {
+			return true
+		}
+	}
+	return slices.ContainsFunc(in.Messages, func(m session.MessageAndParts) bool {
+		return title != "" && title != session.Untitled && m.Message.Role == session.RoleUser &&
 			slices.ContainsFunc(m.Parts, func(p session.Part) bool {
 				data, err := session.ParseUIPart(p.DataJSON)
 				return err == nil && data.Text != nil && strings.Contains(*data.Text, title)

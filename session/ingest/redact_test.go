@@ -2,16 +2,22 @@ package ingest_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"hash/crc32"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -46,6 +52,69 @@ func TestRedactedIsSound(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// applied is a writer that keeps what it is given.
+type applied struct {
+	store.Writer
+	batches []*store.Batch
+}
+
+func (a *applied) Apply(_ context.Context, b *store.Batch) (store.Result, error) {
+	for i := range b.Observations {
+		b.Observations[i].Received = 0
+	}
+	a.batches = append(a.batches, b)
+	return store.Result{}, nil
+}
+
+// TestNoChecksumConfirmsWhatIsOmitted: of what the configuration omits, no digest is stored either, be it one that the
+// source sends, the id of a record, or the stamp of a title; nor the conversation that a program repeats in metadata.
+func TestNoChecksumConfirmsWhatIsOmitted(t *testing.T) {
+	r, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true, ToolOutputs: true}})
+	testscale.Must(t, err)
+	stored := func(prompt string) string {
+		w := new(applied)
+		in := ingest.New(w, ingest.Options{Redactor: r})
+		of := newScenario()
+		of.add(&spans.Turn{SessionID: "ses_1", SystemPrompt: prompt, SystemPromptDigest: digest(prompt)}, 1, 2)
+		of.add(&spans.ToolCall{SessionID: "ses_1", ToolID: "bash", CallID: "call_1", State: session.StateOutputAvailable,
+			Output: `"` + prompt + `"`, OutputSHA256: digest(prompt), OutputSize: 9}, 1, 2)
+		_, err := in.Traces(t.Context(), traces(of.spans...))
+		testscale.Must(t, err)
+		td := ptrace.NewTraces()
+		span := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+		span.SetTraceID(pcommon.TraceID{1})
+		span.SetSpanID(pcommon.SpanID{1})
+		span.Attributes().PutStr("openinference.span.kind", "AGENT")
+		span.Attributes().PutStr("session.id", "s")
+		span.Attributes().PutStr("metadata", `{"memory":[{"role":"user","content":[{"text":"`+prompt+`"}]}]}`)
+		_, err = in.Traces(t.Context(), td)
+		testscale.Must(t, err)
+		ld := plog.NewLogs()
+		scope := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty()
+		scope.Scope().SetName("com.anthropic.claude_code.events")
+		record := scope.LogRecords().AppendEmpty()
+		record.SetTimestamp(pcommon.Timestamp(start * 1e6))
+		for key, value := range map[string]string{"event.name": "user_prompt", "session.id": "s", "prompt": prompt} {
+			record.Attributes().PutStr(key, value)
+		}
+		report, err := in.Logs(t.Context(), ld)
+		if err != nil || report.Omitted == 0 {
+			t.Fatalf("%+v, %v", report, err)
+		}
+		var s session.Session
+		s.ID, s.Title = "ses_2", prompt
+		imported := &store.Imported{Transcript: &session.Transcript{Session: s}, State: &store.State{
+			Stamps: map[string]store.Stamp{"title": {At: 1, Sum: crc32.ChecksumIEEE([]byte(prompt))}}}}
+		ingest.RedactRows(r, imported)
+		b, err := json.Marshal([]any{w.batches, imported})
+		testscale.Must(t, err)
+		return string(b)
+	}
+	if diff := cmp.Diff(stored("rosebud 1"), stored("rosebud 2")); diff != "" {
+		t.Errorf("what is stored tells two prompts apart:\n%s", diff)
 	}
 }
 

@@ -480,9 +480,10 @@ func (n *node) title() *store.Value {
 		return nil
 	}
 	v := n.first(redact.Headline(textOf(n.turn.asked)), store.RankStub)
-	if v != nil {
-		*v = v.First()
+	if v == nil || redact.Omitted(v.Text) {
+		return nil
 	}
+	*v = v.First()
 	return v
 }
 
