@@ -367,7 +367,7 @@ func newBlame() *cobra.Command {
 			return err
 		}
 		return g.reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-			runs, err := g.gate.Runs(ctx, r, g.query(), g.Status, nil, document.Present(g.Experiment)...)
+			runs, err := g.gate.Runs(ctx, r, g.query(), g.Status, nil, false, document.Present(g.Experiment)...)
 			if err == nil && len(runs) == 0 && g.Experiment != "" {
 				err = g.none(r, g.Experiment)
 			}

@@ -176,7 +176,7 @@ func (g *gating) run() error {
 // runs are the runs that a query selects in a store or in the store of some files, at least one.
 func (g *gating) runs(ctx context.Context, r document.Reader, q store.SessionQuery, status, experiment string,
 	files []string, expected map[string]string) ([]*gate.Run, error) {
-	runs, err := g.gate.Runs(ctx, r, q, status, expected, document.Present(experiment)...)
+	runs, err := g.gate.Runs(ctx, r, q, status, expected, false, document.Present(experiment)...)
 	switch {
 	case err != nil || len(runs) > 0:
 		return runs, err
@@ -227,9 +227,11 @@ func readFiles(cmd *cobra.Command, files []string) (_ store.Reader, err error) {
 	}()
 	path := filepath.Join(dir, "sessions.db")
 	warn := func(text string) { _ = note(cmd, "agenttrace: %s\n", document.Line(text)) }
-	_, failed, err := importInto(cmd.Context(), path, importer.Options{Warn: warn}, importer.Inputs(files, nil, nil))
+	sum, failed, err := importInto(cmd.Context(), path, importer.Options{Warn: warn}, importer.Inputs(files, nil, nil))
 	if err = errors.Join(err, failed); err != nil {
 		return nil, err
+	} else if sum.Total.Damaged > 0 {
+		return nil, errors.New("what is damaged cannot be judged; repair what is named above, or leave its file out")
 	}
 	r, err := stores.OpenReader(cmd.Context(), path)
 	if errors.Is(err, store.ErrNotFound) {

@@ -449,11 +449,11 @@ func Canonical(raw json.RawMessage) string {
 	if len(raw) == 0 || d.Decode(&v) != nil {
 		return string(raw)
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
+	var b strings.Builder
+	if EncodeJSON(&b, "", v) != nil {
 		return string(raw)
 	}
-	return string(b)
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // Runs cuts the turns into runs of equal ones, copied or not, and single ones that differ. It shares the turns.

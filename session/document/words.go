@@ -181,24 +181,22 @@ func (doc *Document) Estimate(price store.Price) {
 		return
 	}
 	unpriced := map[string]bool{}
-	for _, t := range doc.Turns {
-		for _, m := range t.Messages {
-			if m.Role == session.RoleUser || m.Marker || m.CostUSD != nil || m.Usage == nil || m.Usage.Total() == 0 {
-				continue
-			}
-			usd, lacking, ok := price.Message(m.Model, *m.Usage, m.steps, m.ModelCalls)
-			if !ok {
-				lacking.Variant = ""
-				unpriced[FullModelName(&lacking)] = true
-				t.Unpriced = true
-				doc.Totals.Unpriced = doc.Totals.Unpriced || !m.Copied
-				continue
-			}
-			m.EstimatedCostUSD = &usd
-			addNumber(&t.EstimatedCostUSD, &usd)
-			if !m.Copied {
-				addNumber(&doc.Totals.EstimatedCostUSD, &usd)
-			}
+	for t, m := range doc.Messages() {
+		if m.Role == session.RoleUser || m.Marker || m.CostUSD != nil || m.Usage == nil || m.Usage.Total() == 0 {
+			continue
+		}
+		usd, lacking, ok := price.Message(m.Model, *m.Usage, m.steps, m.ModelCalls)
+		if !ok {
+			lacking.Variant = ""
+			unpriced[FullModelName(&lacking)] = true
+			t.Unpriced = true
+			doc.Totals.Unpriced = doc.Totals.Unpriced || !m.Copied
+			continue
+		}
+		m.EstimatedCostUSD = &usd
+		addNumber(&t.EstimatedCostUSD, &usd)
+		if !m.Copied {
+			addNumber(&doc.Totals.EstimatedCostUSD, &usd)
 		}
 	}
 	if len(unpriced) > 0 {

@@ -48,7 +48,7 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 		return []Experiment{}, nil
 	}
 	sums := !slices.ContainsFunc(g.Assertions, func(a Assertion) bool { return !a.needsOnlySums() })
-	runs, err := g.runs(ctx, r, store.SessionQuery{}, "", expected, sums, names...)
+	runs, err := g.Runs(ctx, r, store.SessionQuery{}, "", expected, sums, names...)
 	if err != nil {
 		return nil, err
 	}

@@ -138,9 +138,7 @@ func Parse(content []byte) (*Gate, error) {
 	if err := decode(content, g, &g.Version, Baseline{}, Assertion{}, CallMatch{}, TextMatch{}, ScoreMatch{}); err != nil {
 		return nil, err
 	}
-	if g.Baseline.Confidence == 0 {
-		g.Baseline.Confidence = defaultConfidence
-	}
+	g.Baseline.Confidence = cmp.Or(g.Baseline.Confidence, defaultConfidence)
 	if c := g.Baseline.Confidence; c <= 0 || c >= 1 {
 		return nil, fmt.Errorf("baseline: confidence is %v; use a number between 0 and 1, such as 0.99", c)
 	}
@@ -290,9 +288,7 @@ func (a *Assertion) check() error {
 
 // checkShare checks the part of the runs for which the assertion must hold.
 func (a *Assertion) checkShare() error {
-	if a.Share == 0 {
-		a.Share = 1
-	}
+	a.Share = cmp.Or(a.Share, 1)
 	if a.Share < 0 || a.Share > 1 {
 		return fmt.Errorf("share is %v; use a number above 0 and at most 1", a.Share)
 	}

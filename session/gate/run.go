@@ -162,12 +162,7 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 		if t.Hidden {
 			continue
 		}
-		if text := t.UserText(); prompt == "" {
-			prompt = text
-		}
-		if text := t.AnswerText(); text != "" {
-			run.answer = text
-		}
+		prompt, run.answer = cmp.Or(prompt, t.UserText()), cmp.Or(t.AnswerText(), run.answer)
 		run.Figures["model_calls"] += float64(t.ModelCalls)
 		for _, c := range t.ToolCalls() {
 			run.steps = append(run.steps, step{c.Name, document.CompareOptions{}.Value(c.Input), valuesOf(c.Input), c.Outcome(),
@@ -233,10 +228,13 @@ func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, r *
 	case a.Called != nil:
 		return a.Called.failure(doc)
 	case a.NotCalled != nil:
-		if found, n := a.NotCalled.find(doc); n > 0 {
+		found, n, unknown := a.NotCalled.find(doc)
+		if n > 0 {
 			found.Detail = "called " + times(n) + ": " + found.Detail
-			return found
+		} else if found = unknown; a.goesOn {
+			return nil
 		}
+		return found
 	case a.Order != nil:
 		return run.outOfOrder(a.Order)
 	case a.Answer != nil:
@@ -253,10 +251,10 @@ func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, r *
 	return nil
 }
 
-// firstCall is the first call of a document that is so.
+// firstCall is the first call of a document that is so. One that a rewind hid was made all the same.
 func firstCall(doc *document.Document, what string, is func(*document.ToolCall) bool) *Failure {
-	for _, t := range doc.Turns {
-		for _, c := range t.ToolCalls() {
+	for t, m := range doc.Messages() {
+		for _, c := range m.ToolCalls() {
 			if is(c) {
 				return &Failure{what + ": " + callLine(c), t.Number, c.Name}
 			}
@@ -266,7 +264,7 @@ func firstCall(doc *document.Document, what string, is func(*document.ToolCall) 
 }
 
 func (c *CallMatch) failure(doc *document.Document) *Failure {
-	found, n := c.find(doc)
+	found, n, _ := c.find(doc)
 	if n < max(c.Times, 1) {
 		return &Failure{Detail: "it was " + cmp.Or(map[int]string{0: "never"}[n], "only "+times(n)) + " called"}
 	} else if c.AtMost > 0 && n > c.AtMost {
@@ -364,9 +362,6 @@ func secretIn(doc *document.Document, r *redact.Redactor) *Failure {
 		})
 	}
 	for t, m := range doc.Messages() {
-		if t == nil {
-			continue
-		}
 		for _, p := range m.Parts {
 			if dirty(p.Text) {
 				return &Failure{"a secret is in the text of the " + m.Role, t.Number, ""}
@@ -379,38 +374,51 @@ func secretIn(doc *document.Document, r *redact.Redactor) *Failure {
 	return nil
 }
 
-// find returns the last call that matches, and how many do.
-func (c *CallMatch) find(doc *document.Document) (last *Failure, n int) {
-	for _, t := range doc.Turns {
-		for _, call := range t.ToolCalls() {
-			if glob(c.Tool, call.Name) && (c.Outcome == "" || c.Outcome == call.Outcome()) && c.hasInput(call.Input) {
+// find returns the last call that matches, and how many do; unknown is one whose input no source reports.
+func (c *CallMatch) find(doc *document.Document) (last *Failure, n int, unknown *Failure) {
+	for t, m := range doc.Messages() {
+		for _, call := range m.ToolCalls() {
+			switch {
+			case !glob(c.Tool, call.Name) || c.Outcome != "" && c.Outcome != call.Outcome():
+			case len(c.Input) > 0 && (len(call.Input) == 0 || string(call.Input) == "null"):
+				unknown = &Failure{"the input of a call is not known: " + callLine(call), t.Number, call.Name}
+			case c.hasInput(call.Input):
 				last, n = &Failure{callLine(call), t.Number, call.Name}, n+1
 			}
 		}
 	}
-	return last, n
+	return last, n, unknown
 }
 
 func (c *CallMatch) hasInput(input json.RawMessage) bool {
 	for key, pattern := range c.Input {
-		var v any
-		if json.Unmarshal(input, &v) != nil {
-			return false
-		}
-		for name := range strings.SplitSeq(key, ".") {
-			of, _ := v.(map[string]any)
-			v = of[name]
-		}
-		text, isText := v.(string)
-		if !isText {
-			b, _ := json.Marshal(v)
-			text = string(b)
-		}
-		if v == nil || !glob(pattern, text) {
+		if !slices.ContainsFunc(textsAt(input, key), func(text string) bool { return glob(pattern, text) }) {
 			return false
 		}
 	}
 	return true
+}
+
+// textsAt are the texts of a value in an input. A list, as which some agents give a command, is JSON, and its elements
+// with spaces between, too. An input that is a text, and not an object in one, has no keys: it is the value of each.
+func textsAt(input json.RawMessage, key string) []string {
+	of := gjson.ParseBytes(input)
+	if text := of.String(); of.Type == gjson.String && !gjson.Valid(text) {
+		return []string{text}
+	} else if of.Type == gjson.String {
+		of = gjson.Parse(text)
+	}
+	v := of.Get(key)
+	if v.Type == gjson.Null {
+		return nil
+	} else if !v.IsArray() {
+		return []string{v.String()}
+	}
+	var words []string
+	for _, word := range v.Array() {
+		words = append(words, word.String())
+	}
+	return []string{document.Canonical(json.RawMessage(v.Raw)), strings.Join(words, " ")}
 }
 
 // glob reports whether a text matches a pattern in which * stands for any characters.
@@ -421,6 +429,8 @@ func glob(pattern, text string) bool {
 func (t *TextMatch) failure(what, text string) *Failure {
 	shown := document.OneLine(document.Head(text, 80))
 	switch {
+	case text == "":
+		return &Failure{Detail: "there is no " + strings.TrimPrefix(what, "the ")}
 	case t.Contains != "" && !strings.Contains(text, t.Contains):
 		return &Failure{Detail: fmt.Sprintf("%s %q does not contain %q", what, shown, t.Contains)}
 	case t.Lacks != "" && strings.Contains(text, t.Lacks):

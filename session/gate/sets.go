@@ -132,13 +132,9 @@ func Cases(ctx context.Context, r document.Reader, set string, sessions []string
 // Runs returns the runs of the sessions that a query and a status select. If experiments are named, they are the runs
 // of these: of a session that is in several of them, a run for each. A sub-agent's session is in an experiment if it
 // was made a part of it.
+//
+// With sums, documents have the sums alone: see [document.Reader.Each].
 func (g *Gate) Runs(ctx context.Context, r document.Reader, q store.SessionQuery, status string,
-	expected map[string]string, experiments ...string) (runs []*Run, err error) {
-	return g.runs(ctx, r, q, status, expected, false, experiments...)
-}
-
-// runs is [Gate.Runs] of documents that have the sums alone, if those do.
-func (g *Gate) runs(ctx context.Context, r document.Reader, q store.SessionQuery, status string,
 	expected map[string]string, sums bool, experiments ...string) (runs []*Run, err error) {
 	finder, err := redact.New(redact.Config{})
 	if err != nil {

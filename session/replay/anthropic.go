@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -26,10 +27,7 @@ const noQuestion = "[the conversation begins here]"
 
 func anthropicRequestOf(b *Bundle, since []entry) any {
 	p := &b.Parameters
-	limit := int64(defaultMaxTokens)
-	if p.MaxTokens != nil {
-		limit = *p.MaxTokens
-	}
+	limit := cmp.Or(session.Deref(p.MaxTokens), defaultMaxTokens)
 	var config object
 	switch effort := b.effort(); effort {
 	case "low", "medium", "high", "xhigh", "max": // the provider's words

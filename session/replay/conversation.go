@@ -133,7 +133,8 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 			if p.Kind == document.KindReasoning {
 				kind = reasoningBlock
 			}
-			step.blocks = append(step.blocks, block{kind: kind, text: p.Text, meta: metaOf(raw[p.ID])})
+			row, _ := session.ParseUIPart(raw[p.ID]) // what is not an object has no metadata
+			step.blocks = append(step.blocks, block{kind: kind, text: p.Text, meta: row.ProviderMetadata})
 		case document.KindFile:
 			step.blocks = append(step.blocks, block{kind: fileBlock, file: fileOf(p.File)})
 		case document.KindTool:
@@ -221,11 +222,6 @@ func plainText(raw json.RawMessage) string {
 		return string(raw)
 	}
 	return compact.String()
-}
-
-func metaOf(raw string) map[string]json.RawMessage {
-	p, _ := session.ParseUIPart(raw) // what is not an object has none
-	return p.ProviderMetadata
 }
 
 // fileOf is a file with the whole of its URL, which a timeline does not carry along.
