@@ -97,9 +97,9 @@ func TestNoChecksumConfirmsWhatIsOmitted(t *testing.T) {
 		scope.Scope().SetName("com.anthropic.claude_code.events")
 		record := scope.LogRecords().AppendEmpty()
 		record.SetTimestamp(pcommon.Timestamp(start * 1e6))
-		for key, value := range map[string]string{"event.name": "user_prompt", "session.id": "s", "prompt": prompt} {
-			record.Attributes().PutStr(key, value)
-		}
+		record.Attributes().PutStr("event.name", "user_prompt")
+		record.Attributes().PutStr("session.id", "s")
+		record.Attributes().PutStr("prompt", prompt)
 		report, err := in.Logs(t.Context(), ld)
 		if err != nil || report.Omitted == 0 {
 			t.Fatalf("%+v, %v", report, err)

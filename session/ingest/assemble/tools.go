@@ -123,6 +123,22 @@ func (t *turn) findTools(calls []*call) []*tool {
 		}
 	}
 	slices.SortStableFunc(all, func(x, y *tool) int { return cmp.Compare(x.start, y.start) })
+	// An execution without an id and a name, such as one of LangChain by OpenLLMetry that failed, is the call that the
+	// state of the graph has, with the same input, and that nothing else reports.
+	for _, r := range t.roots {
+		for i := range r.Output {
+			p := &r.Output[i]
+			if p.Kind != fact.PartCall || p.CallID == "" || byID[key{p.CallID, 0}] != nil || asked[p.CallID] != nil {
+				continue
+			}
+			at := slices.IndexFunc(all, func(x *tool) bool {
+				return x.id+x.name == "" && x.shape() != nil && sameInput(x.shape(), canonical(p.Input))
+			})
+			if at >= 0 {
+				all[at].id, all[at].name = p.CallID, p.Name
+			}
+		}
+	}
 	for _, x := range all {
 		x.folded = foldName(x.name)
 	}

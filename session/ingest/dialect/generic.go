@@ -43,6 +43,7 @@ type genericReading struct {
 	ordinary bool            // there are attributes of a program that is no agent
 	roles    bool            // a value holds messages with roles
 	kind     string
+	fault    string // an error in the place of an answer
 
 	counter        string         // who counts the tokens
 	reported, flat []fact.Message // those in events, and those that are spread over attributes
@@ -601,6 +602,10 @@ func (g *genericReading) answered() (parts []fact.Part, finish string) {
 	for _, f := range []string{"answer", "output"} {
 		for _, v := range g.values[f] {
 			raw := valueJSON(v)
+			if o, _ := objectOf(raw); len(o) == 1 && o.str("error") != "" {
+				g.fault = o.str("error")
+				continue
+			}
 			more, why, ok := Output(raw)
 			if !ok || len(more) == 0 {
 				more = appendText(nil, fact.PartText, innerText(raw, false, 3))
@@ -697,7 +702,7 @@ func toolOfName(name string) string {
 
 // failure reads an error that the span's status does not report: an error's text where an answer should be.
 func (g *genericReading) failure(f *fact.Fact, exception string) {
-	message := cmp.Or(g.str("error"), exception)
+	message := cmp.Or(g.str("error"), exception, g.fault)
 	if message == "" || f.Kind == fact.Step {
 		return
 	}

@@ -26,26 +26,54 @@ import (
 // of the last text as there is.
 func Messages(raw json.RawMessage) (messages []fact.Message, ok bool) {
 	r := reader{role: "user"}
-	messages, ok = r.read(raw)
-	// OpenLIT writes the message of a tool without the call that it answers: the results that name no call get the ids
-	// of the calls before them, in their order.
-	var calls []string
+	return r.read(raw)
+}
+
+// nameResults gives the results that name no call the ids of the calls before them, in their order, or that of the
+// call of the tool that they name: OpenLIT and Langfuse write the message of a tool without the call that it answers.
+func nameResults(messages []fact.Message) {
+	var calls []*fact.Part
 	for _, m := range messages {
 		if m.Role != "tool" {
 			calls = nil
 		}
 		for i := range m.Parts {
-			switch p := &m.Parts[i]; {
-			case p.Kind == fact.PartCall && p.CallID != "":
-				calls = append(calls, p.CallID)
-			case p.Kind == fact.PartResult && p.CallID != "":
-				calls = slices.DeleteFunc(calls, func(id string) bool { return id == p.CallID })
-			case p.Kind == fact.PartResult && p.Name == "" && len(calls) > 0:
-				p.CallID, calls = calls[0], calls[1:]
+			p := &m.Parts[i]
+			if p.Kind == fact.PartCall && p.CallID != "" {
+				calls = append(calls, p)
+			} else if p.Kind == fact.PartResult {
+				at := slices.IndexFunc(calls, func(c *fact.Part) bool {
+					return c.CallID == p.CallID || p.CallID == "" && (p.Name == "" || p.Name == c.Name)
+				})
+				if at >= 0 {
+					p.CallID = calls[at].CallID
+					calls = slices.Delete(calls, at, at+1)
+				}
 			}
 		}
 	}
-	return messages, ok
+}
+
+// answersCall makes the result of a tool of a message behind an answer whose calls are not all answered yet, where the
+// message has no role, or the name of one of the tools for its role: so Langfuse writes LangChain's messages of tools.
+func answersCall(before []fact.Message, o object, m *fact.Message) {
+	at, open := len(before)-1, 0
+	for ; at >= 0 && before[at].Role == "tool"; at-- {
+		open -= len(before[at].Parts)
+	}
+	if name := o.str("role"); at >= 0 && o.has("content") && !o.has("type") && normalRole(name) == "" {
+		named := name == ""
+		for _, p := range before[at].Parts {
+			if p.Kind == fact.PartCall {
+				open, named = open+1, named || p.Name == name
+			}
+		}
+		if named && open > 0 {
+			p := fact.Part{Kind: fact.PartResult, Name: name}
+			setResult(&p, o["content"], o.str("status") == "error")
+			*m = fact.Message{Role: "tool", ID: m.ID, Parts: []fact.Part{p}}
+		}
+	}
 }
 
 // Output reads what a model or an agent answered, in any of the shapes that [Messages] knows: the parts of all messages
@@ -186,6 +214,7 @@ func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
 		raw, r.cut = closeCut(raw), true
 	}
 	messages, ok := r.value(raw, depth)
+	nameResults(messages)
 	if ok && len(messages) == 1 && messages[0].Role == "user" && len(raw) < recentSize {
 		if literal := cmp.Or(text(raw), string(raw)); literal != textOf(messages, "") {
 			messages[0].Literal = literal
@@ -250,6 +279,9 @@ func (r *reader) list(list []json.RawMessage, depth int) (messages []fact.Messag
 			} else {
 				more, ok = r.value(raw, depth-1)
 			}
+			if len(more) == 1 {
+				answersCall(messages, o, &more[0])
+			}
 			messages, read = append(messages, more...), read || ok
 			continue
 		}
@@ -262,11 +294,13 @@ func (r *reader) list(list []json.RawMessage, depth int) (messages []fact.Messag
 			continue
 		}
 		read = true
-		role := roleOf(parts, r.role)
+		one := fact.Message{Role: roleOf(parts, r.role), Parts: parts}
+		answersCall(messages, o, &one)
+		role, parts := one.Role, one.Parts
 		if n := len(messages) - 1; open && messages[n].Role == role {
 			messages[n].Parts = append(messages[n].Parts, parts...)
 		} else {
-			messages = append(messages, fact.Message{Role: role, Parts: parts})
+			messages = append(messages, one)
 		}
 		open = true
 	}

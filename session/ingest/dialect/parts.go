@@ -208,18 +208,45 @@ func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
 	if p.CallID == "" && p.Name == "" && p.Input == nil {
 		return parts
 	}
-	// OpenInference appends the calls that OpenAI streams beside each other to one: the next request has them.
-	if d := json.NewDecoder(strings.NewReader(text(p.Input))); strings.HasPrefix(text(p.Input), "{") &&
-		d.Decode(new(object)) == nil && d.Decode(new(object)) == nil {
-		return parts
-	}
-	parts = append(parts, p)
+	parts = append(parts, apart(p)...)
 	// A call that the provider executed may hold its own result.
 	if provider && kind == "mcp_call" && o.has("output", "error") {
 		return appendResult(parts, object{"call_id": o["id"], "name": o["name"], "output": o["output"],
 			"error": o["error"]})
 	}
 	return parts
+}
+
+// apart returns the calls that one is made of: some instrumentations append the pieces of all calls that are streamed
+// beside each other to one, ids, names and arguments alike, such as OpenInference and Langfuse for OpenAI.
+//
+//	call_1call_2  get_tideget_tide  {"port":"Oslo"}{"port":"Moss"}
+//
+// What is not known of each is left out: the next request has it.
+func apart(p fact.Part) (calls []fact.Part) {
+	d := json.NewDecoder(strings.NewReader(text(p.Input)))
+	for {
+		var input json.RawMessage
+		if d.Decode(&input) != nil || input[0] != '{' {
+			break
+		}
+		calls = append(calls, fact.Part{Kind: p.Kind, Provider: p.Provider, Input: input})
+	}
+	n := len(calls)
+	if n < 2 || int(d.InputOffset()) != len(strings.TrimRight(text(p.Input), " \n")) {
+		return []fact.Part{p}
+	}
+	piece := func(s string, i int) string { return s[i*len(s)/n : (i+1)*len(s)/n] }
+	for i := range calls {
+		c := &calls[i]
+		if id := piece(p.CallID, i); len(p.CallID)%n == 0 && strings.HasPrefix(id, piece(p.CallID, 0)[:min(3, len(id))]) {
+			c.CallID = id
+		}
+		if name := piece(p.Name, i); name != "" && p.Name == strings.Repeat(name, n) {
+			c.Name = name
+		}
+	}
+	return calls
 }
 
 // appendInvocation reads a call of the AI SDK's UI messages, which holds its result once there is one.
