@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -25,6 +26,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
@@ -93,9 +95,9 @@ type CallMatch struct {
 	Input map[string]string `yaml:"input"`
 	// Outcome is ok, failed, denied, lost or open; empty is any.
 	Outcome string `yaml:"outcome"`
-	// Times is the least number of such calls: 1 by default. AtMost is the greatest; 0 is any.
-	Times  int `yaml:"times"`
-	AtMost int `yaml:"at_most"`
+	// Times is the least number of such calls: 1 by default. AtMost is the greatest. Both are of Called alone.
+	Times  *int `yaml:"times"`
+	AtMost *int `yaml:"at_most"`
 }
 
 // TextMatch matches a text: all that is set must hold.
@@ -125,7 +127,7 @@ func (l *Limit) UnmarshalYAML(n *yaml.Node) error {
 		return nil
 	}
 	var f float64
-	if err := n.Decode(&f); err != nil {
+	if err := n.Decode(&f); err != nil || math.IsNaN(f) {
 		return fmt.Errorf("line %d: %q is neither a number nor a duration such as 90s", n.Line, n.Value)
 	}
 	*l = Limit(f)
@@ -314,6 +316,10 @@ func (a *Assertion) checkMatches() error {
 			return errors.New("it names no tool; add tool: NAME, or tool: \"*\" for any")
 		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
 			return fmt.Errorf("outcome is %q; use %s", c.Outcome, strings.Join(outcomes, ", "))
+		case c == a.NotCalled && (c.Times != nil || c.AtMost != nil):
+			return errors.New("not_called bounds no number; use called with at_most, and times: 0 if none is well, too")
+		case c.Times != nil && *c.Times < 0, c.AtMost != nil && *c.AtMost < max(1, session.Deref(c.Times)):
+			return errors.New("times or at_most is too small; at_most is at least 1, and at least times")
 		}
 	}
 	if s := a.Score; s != nil && (s.Name == "" || s.Min == nil && s.Max == nil && s.Label == "") {

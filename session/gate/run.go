@@ -37,9 +37,11 @@ type Run struct {
 	// Failures are those of assertions, by their index in the gate.
 	Failures map[int]Failure `json:"-"`
 
-	steps  []step
-	answer string
-	tags   []document.Annotation
+	// partial states of figures what is not in them: they are at least what Figures has.
+	partial map[string]string
+	steps   []step
+	answer  string
+	tags    []document.Annotation
 }
 
 // HasTag reports whether the session, or something in it, has one of the tags.
@@ -147,7 +149,7 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 	expected map[string]string, r *redact.Redactor) *Run {
 	run := &Run{SessionID: doc.Session.ID, Title: document.Name(doc.Session.Title, doc.Session.Opening),
 		Outcome: string(doc.Status.State), Figures: map[string]float64{}, Scores: map[string]float64{},
-		Failures: map[int]Failure{}, tags: tags}
+		Failures: map[int]Failure{}, partial: map[string]string{}, tags: tags}
 	if s := doc.Status.State; s == document.ActivityIdle || s == document.ActivityUnknown {
 		run.Outcome = cmp.Or(string(doc.Session.State), run.Outcome)
 	}
@@ -181,6 +183,12 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 	}
 	if count.CostUSD != nil || count.EstimatedCostUSD != nil {
 		run.Figures["cost_usd"] = session.Deref(count.CostUSD) + session.Deref(count.EstimatedCostUSD)
+	}
+	if doc.Quality != nil && doc.Quality.Missing["tokens"] > 0 {
+		run.partial["tokens"] = "an answer does not state its tokens"
+	}
+	if count.Unpriced {
+		run.partial["cost_usd"] = "there is no price of " + strings.Join(doc.UnpricedModels, ", ")
 	}
 	if count.DurationMS != nil {
 		run.Figures["duration"] = float64(*count.DurationMS)
@@ -264,10 +272,17 @@ func firstCall(doc *document.Document, what string, is func(*document.ToolCall) 
 }
 
 func (c *CallMatch) failure(doc *document.Document) *Failure {
-	found, n, _ := c.find(doc)
-	if n < max(c.Times, 1) {
+	found, n, unknown := c.find(doc)
+	least := 1
+	if c.Times != nil {
+		least = *c.Times
+	}
+	switch {
+	case n < least:
 		return &Failure{Detail: "it was " + cmp.Or(map[int]string{0: "never"}[n], "only "+times(n)) + " called"}
-	} else if c.AtMost > 0 && n > c.AtMost {
+	case c.AtMost != nil && unknown != nil && n <= *c.AtMost:
+		return unknown
+	case c.AtMost != nil && n > *c.AtMost:
 		found.Detail = "called " + times(n) + ", last " + found.Detail
 		return found
 	}
@@ -315,6 +330,8 @@ func (a *Assertion) outOfBounds(run *Run) *Failure {
 			return &Failure{Detail: name + " is not known"}
 		case isMax && v > float64(high):
 			return &Failure{Detail: text + ", above " + figureText(name, float64(high))}
+		case isMax && run.partial[name] != "" && !a.goesOn:
+			return &Failure{Detail: text + ", or more: " + run.partial[name]}
 		case isMin && v < float64(low):
 			return &Failure{Detail: text + ", below " + figureText(name, float64(low))}
 		}
