@@ -20,7 +20,8 @@ func (m *mention) elsewhere() bool {
 
 // heads reports whether the label ends the name of a section of an INI file: [passwords].
 func (m *mention) heads() bool {
-	from, to := m.c.line(m.lo)
+	_, to := m.c.line(m.lo)
+	from := m.c.head(m.lo) // [passwords] may begin a string of JSON
 	return m.s[from] == '[' && run(m.s, from+1, keyBytes|space) >= m.hi && strings.TrimRight(m.s[m.hi:to], blanks) == "]"
 }
 

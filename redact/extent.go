@@ -68,6 +68,9 @@ func (m *mention) wrapped(i int) (lo, hi int) {
 		return i, until(s, i, maxJudged, s[m.hi:m.hi+1]+"\n")
 	case m.join == colon && strings.HasPrefix(s[i:], "Str("):
 		return i + len("Str("), until(s, i, maxJudged, ")\n")
+	case strings.HasPrefix(s[i:], "<![CDATA["): // <password><![CDATA[SECRET]]></password>
+		lo = i + len("<![CDATA[")
+		return lo, lo + strings.Index(s[lo:min(len(s), lo+maxHeader)]+"]]>", "]]>")
 	case m.join == tight && s[i] == '{' && !strings.HasPrefix(s[i:], "{{") && // {{ a }} is of a template
 		strings.Contains(s[i:until(s, i, maxKey, ";\n\"")], "}"):
 		return i + 1, until(s, i, maxKey, "}")
@@ -239,20 +242,16 @@ func (m *mention) nextLine(i int) (lo, hi int) {
 
 // element returns the text of an element of XML that the label names.
 func (m *mention) element(i int) (lo, hi int) {
-	s, last := m.s, byte('<')
-	if rest, ok := strings.CutPrefix(s[i:], "<![CDATA["); ok { // <password><![CDATA[SECRET]]></password>
-		i, last = len(s)-len(rest), ']'
-	}
-	name := s[m.lo:m.hi]
+	s, name := m.s, m.s[m.lo:m.hi]
 	if inner, value := valueElement(s, i); inner != "" { // <password><value>…
 		name, i = inner, value
 	}
-	k := strings.IndexByte(s[i:min(len(s), i+maxHeader)], last)
+	k := strings.IndexByte(s[i:min(len(s), i+maxHeader)], '<')
 	if k < 0 || !m.c.afford(k/8) {
 		return 0, 0
 	}
 	hi = i + k
-	end, ok := strings.CutPrefix(strings.TrimPrefix(s[hi:min(len(s), hi+maxKey)], "]]>"), "</")
+	end, ok := strings.CutPrefix(s[hi:min(len(s), hi+maxKey)], "</")
 	end, _, _ = strings.Cut(end, ">")
 	return unless(!ok || !strings.HasPrefix(end[strings.LastIndexByte(end, ':')+1:], name), i, hi) // </ns:password>
 }

@@ -252,10 +252,10 @@ func pgpass(c *scan, m *mention) bool {
 	return c.note(hi-len(fields[4]), hi, Marker)
 }
 
-// ofKey notes the private members of a JSON Web Key; the others identify it.
+// ofKey notes the private members of a JSON Web Key; the others identify it. Of other objects it is the value.
 func ofKey(c *scan, m *mention) bool {
 	lo, hi := since(c.s, m.lo, max(c.floor, m.lo-maxHeader), "{"), until(c.s, m.hi, maxHeader, "}")
-	for _, name := range [...]string{`"d"`, `"p"`, `"q"`, `"dp"`, `"dq"`, `"qi"`, `"k"`} {
+	for _, name := range [...]string{`"d"`, `"p"`, `"q"`, `"dp"`, `"dq"`, `"qi"`, `"k"`, `"value"`} {
 		if at := lo + strings.Index(c.s[lo:hi], name); at >= lo {
 			m.joined(skip(c.s, at+len(name), hi, ": "))
 		}

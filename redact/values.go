@@ -323,14 +323,14 @@ func marked(v string) bool {
 func sentence(v string) bool {
 	n := 0
 	for i := range len(v) {
-		n += int(v[i] >> 7)
+		n += int(v[i] >> 5 / 7 * 3) // a rune of three bytes; alphabets of two part words by spaces
 	}
 	return len(v) > 15 && 3*n > 2*len(v)
 }
 
-// blank reports whether v is no value: a placeholder, redacted already, or a key of Stripe that everybody may see.
+// blank reports whether v is no value: a placeholder, redacted already, a public key of Stripe, an id that has a rule.
 func blank(v string) bool {
-	return sentence(v) || placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") ||
+	return len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA")) || sentence(v) || placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") ||
 		strings.HasPrefix(v, "pk_test_")
 }
 
