@@ -67,7 +67,7 @@ func (m *mention) nearby() bool {
 		}
 	}
 	by := ahead
-	if w, _ := m.wordBefore(m.lo); lists["owners"][w] { // use … as the token
+	if w, _ := m.wordBefore(m.lo); lists["owners"][w] || strings.HasSuffix(m.s[:m.lo], "作为") { // use … as the token
 		by = before
 	}
 	for n := k - 1; n >= 0 && c.tokens[n].lo >= max(from, m.lo-maxStatement); n-- {
@@ -216,7 +216,7 @@ func (c *scan) readToken(i, to int) int {
 		return i + 1
 	}
 	end, seen := i, charset(0)
-	for ; end < len(s) && class[s[end]]&apartBy == 0; end++ {
+	for ; end < len(s) && class[s[end]]&apartBy == 0 && !border(s, i, end); end++ {
 		seen |= class[s[end]]
 	}
 	v := s[i:end]
@@ -232,6 +232,12 @@ func (c *scan) readToken(i, to int) int {
 		c.addToken(lo, hi, false)
 	}
 	return end
+}
+
+// border reports whether what begins at i ends at end since another script begins there, of languages without spaces
+// between words: 用SECRET作为令牌.
+func border(s string, i, end int) bool {
+	return (class[s[i]]^class[s[end]])&foreign != 0 && max(s[i], s[end]) >= 0xe3
 }
 
 // addToken notes the token s[lo:hi] with the features that do not depend on its label.

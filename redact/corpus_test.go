@@ -18,7 +18,8 @@ type corpusEntry struct {
 
 // What people take for passwords: a word with marks, words with digits, Base64, hexadecimal, a phrase. Where marks
 // would end a value, others take their place.
-var kindsOfValues, kindsOfBareValues = strings.Fields("P1 P5 b32 h32 P4"), strings.Fields("P2 P5 s32 h32 P4")
+var kindsOfValues, kindsOfBareValues = strings.Fields("P1 P5 b32 h32 P4 P9 P10"),
+	strings.Fields("P2 P5 s32 h32 P4 P9 P10")
 
 // readCorpus reads the texts of a file, each as often as times states, with other secrets.
 func readCorpus(t testing.TB, name string, times int) []corpusEntry {

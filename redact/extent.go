@@ -369,6 +369,8 @@ func wordStop(s string, i int, query bool) int {
 			// In the query of a URL: ?password=SECRET&page=2, ?password=SECRET#top. Elsewhere a password may hold
 			// both: password=sunflower&42.
 			query && (c == '&' || c == '#'),
+			// パスワードはSECRETです
+			c >= 0xe3 && class[s[i]]&foreign == 0 && c < 0xf0,
 			strings.HasPrefix(rest, "，") || strings.HasPrefix(rest, "。") || strings.HasPrefix(rest, "」"):
 			return end
 		}

@@ -164,7 +164,8 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 	}{{"third", 2, 1, 1, false}, {"fresh_a", 5, 1, 1, false}, {"fresh_c", 5, 1, 1, false}, {"fresh_b", 5, 1, 1, false},
 		{"fresh_e", 5, 1, 1, false}, {"fresh_f", 5, 1, 1, false}, {"fresh_g", 5, 2, 1, false}, {"fresh_h", 5, 3, 1, true},
 		{"fresh_d", 5, 2, 1, false}, {"fresh_i", 5, 2, 1, false},
-		{"fresh_k", 5, 2, 1, false}, {"fresh_l", 5, 2, 1, false}, {"fresh_m", 5, 1, 1, false}, {"fresh_n", 5, 3, 1, false}, {"fresh_o", 5, 3, 1, false}, {"fresh_p", 5, 2, 1, false}} {
+		{"fresh_k", 5, 2, 1, false}, {"fresh_l", 5, 2, 1, false}, {"fresh_m", 5, 1, 1, false}, {"fresh_n", 5, 3, 1, false}, {"fresh_o", 5, 3, 1, false}, {"fresh_p", 5, 2, 1, false},
+		{"fresh_q", 7, 5, 1, false}} {
 		secrets, harmless := readCorpus(t, c.name+".txt", c.times), readCorpus(t, c.name+"_harmless.txt", 1)
 		left, changed := 0, 0
 		log := func(what string, e corpusEntry, out string) {

@@ -79,7 +79,7 @@ var signs = func() (rows []sign) {
 		{prose, "", ",·it's·now· ,·it·is·now· ,·it's· ,·it·is· ,·now·"},
 		{sure, "keyed flag", ","}, {pair, "keyed", ","}, {bare, "", ","},
 		{sure, "keyed", "value= content="},
-		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "は「 是「 為「 「 已改为 改为 改成 设为 是 为 は 는· 은·"},
+		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "は「 是「 為「 「 を として 已改为 改为 改成 设为 是 为 は 는· 은·"},
 		{flag, "blank", "/t·REG_SZ·/d· /t·REG_EXPAND_SZ·/d· -Value·"}, {argument, "none", "("},
 	} {
 		for text := range strings.FieldsSeq(row.list) {
@@ -132,9 +132,12 @@ func (m *mention) operator(i int, blank bool) (int, bool) {
 	case '<':
 		return m.nextElement(i)
 	case '(', '[': // a remark: password (admin): …, textbox "Password" [ref=e5]: …
-		end := pastRemark(s, i)
-		m.join = prose
-		return end + 1, strings.HasPrefix(s[end:], ":")
+		if end := pastRemark(s, i); strings.HasPrefix(s[end:], ":") {
+			return m.by(prose, end+1)
+		} else if end > i && blank && !m.keyed && strings.IndexByte(s[i:end], ' ') < 0 { // the password (SECRET)
+			return m.by(bare, i+1)
+		}
+		return 0, false
 	}
 	// <password type="…">…, <setting name="password" type="…">␤<value>…
 	inTag := m.keyed && strings.Contains(s[max(m.c.floor, m.lo-40):m.lo], "<")
@@ -238,7 +241,8 @@ func (m *mention) statement(i int) (int, bool) {
 			return end + 1, true
 		case loose: // words of another clause may lead to a colon only
 		case lists["isVerb"][w]: // is: …, will be …, is = …
-			return skip(s, end, end+3, ": ="), strings.HasPrefix(after, " ") || strings.HasPrefix(after, ": ")
+			return skip(s, end, end+3, ": ="), strings.HasPrefix(after, " ") || strings.HasPrefix(after, ": ") ||
+				strings.HasPrefix(after, ":\n")
 		case m.sentence && m.spokenVerb(w, n):
 			return end, true
 		}

@@ -2,6 +2,7 @@ package redact
 
 import (
 	_ "embed" // of the weights
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -256,13 +257,36 @@ func (m *mention) joined(i int) bool {
 	m.settled = v != "" && marked(v) || strings.HasPrefix(v, "ENC[") // of SOPS
 	// Where nothing but a value can be, as in an element of XML, it goes whatever it looks like.
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
-		return m.c.note(lo, hi, Marker)
+		m.c.note(lo, hi, Marker)
+		m.others(hi)
+		return true
 	}
 	if k := strings.Index(v, ":-"); k > 0 && v[0] == '$' { // ${NAME:-default}
 		m.join = fallback
 		return m.found(lo+k+2, skipBack(m.s, hi, lo+k+2, "}"))
 	}
 	return false
+}
+
+// others notes what a sentence names after the secret that ends at i and looks like one, too: from SECRET to SECRET.
+func (m *mention) others(i int) {
+	for m.join == prose || m.join == bare {
+		i = skip(m.s, i, i+1, quotes)
+		k := slices.IndexFunc(words["others"], func(w string) bool { return strings.HasPrefix(m.s[i:], w) })
+		if k < 0 {
+			return
+		}
+		lo := skip(m.s, i+len(words["others"][k]), len(m.s), quotes)
+		if i = lo; lo < len(m.s) {
+			i = max(lo, m.wordEnd(lo))
+		}
+		if i-lo < 8 || blank(m.s[lo:i]) {
+			return
+		}
+		if k := m.kindOf(m.s[lo:i]); k < aHash || k > aWordDigits || k == aText || !m.found(lo, i) {
+			return
+		}
+	}
 }
 
 // found finds s[lo:hi] where it is a secret.

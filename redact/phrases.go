@@ -148,7 +148,7 @@ func afterUser(c *scan, m *mention) bool {
 func afterName(c *scan, m *mention) bool {
 	name := skip(c.s, m.hi, m.hi+4, " ='\",:")
 	end := run(c.s, name, slug|dot)
-	if m.class = ofTool; end == name || end == len(c.s) || c.s[end] != ':' {
+	if m.class = ofTool; !holds(c.s[name:end], letter) || end == len(c.s) || c.s[end] != ':' {
 		return false
 	}
 	return m.joined(end + 1)

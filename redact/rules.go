@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed" // of the rules
 	b64 "encoding/base64"
+	"encoding/hex"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -268,6 +269,9 @@ func decoded(v string) (string, bool) {
 		encoding = b64.RawURLEncoding
 	}
 	plain, err := encoding.DecodeString(strings.TrimRight(v, "="))
+	if len(v)%2 == 0 && run(v, 0, hexSet) == len(v) {
+		plain, err = hex.DecodeString(v)
+	}
 	unprintable := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f || r == utf8.RuneError
 	}
@@ -297,11 +301,13 @@ func encodedNames() (out []string) {
 			text := b64.RawStdEncoding.EncodeToString([]byte("\n\n\n"[:shift] + name))
 			out = append(out, text[from:(shift+len(name))*8/6])
 		}
+		digits := hex.EncodeToString([]byte(name))
+		out = append(out, digits, strings.ToUpper(digits))
 	}
 	return out
 }
 
-// encodedText matches Base64 of a text that holds a secret. The names of secrets have three encodings each, one for
+// encodedText matches Base64, or the digits, of a text that holds a secret. The names of secrets have three encodings each, one for
 // every place modulo three that they may begin at; where one is found, the whole run of Base64 is decoded, and searched
 // as any text.
 func encodedText(c *scan, at, n int) (int, int) {

@@ -20,7 +20,7 @@ const (
 	aChancy                 // made by chance
 	aText                   // several words
 	aPhrase                 // a phrase of four words or more, joined by hyphens
-	aWordDigits             // words of one case with a number among them
+	aWordDigits             // words of one case with a number among them, or of both with one behind them
 	aDotted                 // names joined by dots or underscores
 	aWord                   // a word or a name
 	aNameDigit              // a name with a digit
@@ -99,7 +99,7 @@ func nameKind(v string) kind {
 	switch {
 	case run(v, 0, letter|dash) == len(v) && strings.Count(v, "-") >= 3 && wordy(v) && v[0] != '-':
 		return aPhrase
-	case len(v) >= 8 && wordFrom(v, 0, len(v)) == len(v) && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-1:
+	case len(v) >= 8 && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-1 && wordsNumber(v):
 		return aWordDigits
 	case named && 3*countDigits(v) <= len(v) && strings.ContainsAny(v, "._"):
 		return aDotted
@@ -111,11 +111,20 @@ func nameKind(v string) kind {
 	return anOther
 }
 
+// wordsNumber reports whether v, of letters and digits, is of one case, or has a number behind its words, sunFlower42,
+// that is no size: parseUtf16.
+func wordsNumber(v string) bool {
+	end := run(v, 0, letter)
+	return wordFrom(v, 0, len(v)) == len(v) ||
+		class[v[0]]&lower != 0 && run(v, end, digit) == len(v) && !lists["sizes"][v[end:]]
+}
+
 // looks are the figures of a value that tell chance from words.
 type looks struct {
 	seen    charset
 	longest int // letters and digits in a row
 	turns   int // from digits to others and back
+	cases   int // from lower case to upper and back
 	marks   int // neither letters nor digits
 	digits  int
 	inWords int // lower-case letters, three or more in a row
@@ -137,6 +146,9 @@ func look(v string) (x looks) {
 		}
 		if i > 0 && (c^class[v[i-1]])&digit != 0 {
 			x.turns++
+		}
+		if i > 0 && (c|class[v[i-1]])&letter == letter {
+			x.cases++
 		}
 		switch {
 		case c&lower == 0:
@@ -199,13 +211,14 @@ func strong(v string) bool {
 		return false
 	}
 	x := look(v)
-	return x.mixed() && !camelCase(v) && (x.bothCases() || strings.ContainsAny(v, "!@#$%^&*?~+"))
+	return x.mixed() && !camelCase(v) && (x.bothCases() || strings.ContainsAny(v, "!@#$%^&*?~+")) ||
+		len(v) >= 10 && x.cases >= 4 && !wordy(v) // lQngPU_CMLZKo
 }
 
 // camelCase reports whether v is a name of several words with a digit among them: K8SReplicaSet, readU64, x_v1_y.
 func camelCase(v string) bool {
 	second := wordFrom(v, 0, len(v))
-	return second < len(v) && run(v, 0, word|dot) == len(v) && wordy(v) && (countDigits(v) == 1 ||
+	return second < len(v) && run(v, 0, word|dot) == len(v) && wordy(v) && look(v).turns < 4 && (countDigits(v) == 1 ||
 		class[v[len(v)-1]]&digit == 0 || class[v[0]]&lower != 0 || strings.ContainsAny(v, "._"))
 }
 

@@ -65,7 +65,8 @@ func (v *view) level(i int) int {
 }
 
 // hiding are what hides text begins with.
-var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "<t", "</t", "\xe2\x80", "«", "»"}
+var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "=\n", "=\r\n", "<t", "</t",
+	"\xe2\x80", "\xc2", "\xef\xbb\xbf"}
 
 // normalize sets the view to that of s. Most texts hide nothing: those have no view of their own. In the others, too,
 // most bytes hide nothing, so what hides text is searched for by its beginnings, rather than each byte looked at.
@@ -123,6 +124,12 @@ func decode(s string, i int) (c rune, n int) {
 		if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20") {
 			return hexByte(s, i, i+1)
 		}
+		if end := skip(s, i+1, i+3, "\r\n"); end > i+1 { // a line that is as long as a mail has them goes on
+			if n := i - since(s, i, max(0, i-80), "\n"); n < 70 || n > 76 {
+				return 0, 0
+			}
+			return -1, end - i
+		}
 		return hexRune(s, i)
 	case '%': // password%3DSECRET
 		if c, n := hexRune(s, i); n > 0 {
@@ -142,8 +149,13 @@ func decode(s string, i int) (c rune, n int) {
 	case '&': // &quot;password&quot;: &quot;SECRET&quot;
 		return entity(s, i, i+1)
 	default:
-		if c, n := utf8.DecodeRuneInString(s[i:]); strings.ContainsRune("“”„«»", c) {
+		switch c, n := utf8.DecodeRuneInString(s[i:]); c {
+		case '“', '”', '„', '«', '»':
 			return '"', n
+		case '\u00a0', '\u2009', '\u202f': // they do not break
+			return ' ', n
+		case '\u200b', '\u200c', '\u200d', '\u2060', '\ufeff': // without a width
+			return -1, n
 		}
 	}
 	return 0, 0
@@ -258,8 +270,8 @@ func backslashed(s string, i int) (c rune, n int) {
 	case value == 0x1b && end < len(s) && s[end] == '[':
 		return -1, end - i + 1 + parameters(s[end+1:])
 	}
-	// Control bytes stay as they are: a rule may end a value at one, and no name has any.
-	if value < ' ' || value == 0x7f {
+	// Other control bytes stay as they are: a rule may end a value at one, and no name has any.
+	if value < ' ' && value != '\n' || value == 0x7f {
 		return 0, 0
 	}
 	return value, end - i
@@ -308,7 +320,7 @@ func entity(s string, i, k int) (c rune, n int) {
 	}
 	if end := k + strings.IndexByte(s[k:min(len(s), k+9)], ';'); end > k && (s[k] == '#' || class[s[k]]&lower != 0) {
 		plain := html.UnescapeString("&" + s[k:end+1])
-		if c, size := utf8.DecodeRuneInString(plain); size == len(plain) && c >= ' ' {
+		if c, size := utf8.DecodeRuneInString(plain); size == len(plain) && (c >= ' ' || c == '\n') {
 			if c == '\u00a0' {
 				c = ' '
 			}

@@ -62,7 +62,7 @@ var words = strings.Fields("falcon winter dragon sunset orchid copper marble tun
 	"lantern meadow cobalt walnut summit glacier ember thistle pigeon velvet canyon anchor bramble cactus domino " +
 	"fennel gopher hazel indigo jasper kettle lagoon magnet nectar oyster parsley quartz raven")
 
-// human returns a password as people make them, in one of eight styles.
+// human returns a password as people make them, in one of ten styles.
 func human(style int, rng *rand.Rand) string {
 	word := func() string { return words[rng.IntN(len(words))] }
 	title := func() string { w := word(); return strings.ToUpper(w[:1]) + w[1:] }
@@ -83,6 +83,10 @@ func human(style int, rng *rand.Rand) string {
 		return word() + digits[:1] + word()
 	case 8:
 		return word()
+	case 9:
+		return word() + title() + digits[:2]
+	case 10:
+		return strings.NewReplacer("a", "4", "e", "3", "o", "0", "i", "1").Replace(title()) + "_" + digits[:3] + word()
 	}
 	return title() + title() + digits
 }
