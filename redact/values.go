@@ -341,10 +341,12 @@ func sentence(v string) bool {
 	return len(v) > 15 && 3*n > 2*len(v)
 }
 
-// blank reports whether v is no value: a placeholder, redacted already, a public key of Stripe, an id that has a rule.
+// blank reports whether v is no value: a placeholder, redacted already, a command, a public key of Stripe, an id that
+// has a rule.
 func blank(v string) bool {
-	return len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA")) || sentence(v) || placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") ||
-		strings.HasPrefix(v, "pk_test_")
+	return sentence(v) || placeholder(v) || marked(v) || strings.Contains(strings.TrimSpace(v), " --") ||
+		strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") ||
+		len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA"))
 }
 
 // noPassword reports whether v, in the place of a password, is not one.
