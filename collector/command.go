@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -34,11 +35,13 @@ func Command(version string) *cobra.Command {
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limitMemory()
-			r, err := o.run(cmd.Context(), false)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			r, err := o.run(ctx, false)
 			if err != nil {
 				return err
 			}
-			if err, over := r.wait(cmd.Context()); over {
+			if err, over := r.wait(ctx); over {
 				if errors.Is(err, syscall.EADDRINUSE) && len(o.Config) == 0 {
 					return fmt.Errorf("%w: another program listens there; "+
 						"stop it, or choose other ports with --grpc-endpoint and --http-endpoint", err)
