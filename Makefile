@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test long contrib race lint fuzz bench e2e demo secrets kubeconform grafana site
+.PHONY: build release test long contrib race lint systems fuzz bench e2e demo secrets kubeconform grafana site
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -37,6 +37,9 @@ lint:
 	for m in contrib/*/go.mod; do \
 	  (cd $${m%/go.mod} && go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run) || exit 1; \
 	done
+
+systems: ## that the tests compile on other systems; it compiles all that they import twice more, some ten minutes
+	for os in darwin windows; do GOOS=$$os go vet ./... || exit 1; done
 
 fuzz: ## every fuzz target for FUZZTIME
 	.ci/fuzz $(or $(FUZZTIME),10s)
