@@ -70,8 +70,8 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 // Rewind hides everything after a user message. Nothing is deleted, and [Session.Unrewind] undoes it; what tools
 // did in the world is not undone. A turn that waited for a human is hidden too.
 //
-// Rewind returns [ErrBusy] while a turn or a compaction is open, and is as strict about the id as [Session.Fork] is: one
-// of another session hides nothing.
+// Rewind returns [ErrBusy] while a turn or a compaction is open, and is as strict about the id as [Session.Fork] is:
+// one of another session hides nothing.
 func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
 	return s.alter(ctx, semconv.RunOperationRewind, func(at int64) (last Rewound, err error) {
 		if err := s.movable(userMessageID); err != nil {

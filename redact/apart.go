@@ -419,8 +419,8 @@ func (c *scan) row(at, end int, sign string) bool {
 }
 
 // pairLabel returns where the label of the name begins in a pair of name and value, or -1: where "name" is, of
-// {"name": "password", "value": "SECRET"}. Environments of containers, parameters of CloudFormation, cookies of browsers
-// and forms in HAR files are lists of such pairs, in JSON, YAML and XML.
+// {"name": "password", "value": "SECRET"}. Environments of containers, parameters of CloudFormation, cookies of
+// browsers and forms in HAR files are lists of such pairs, in JSON, YAML and XML.
 func (m *mention) pairLabel() int {
 	s, i := m.s, runBack(m.s, m.lo, max(m.c.floor, m.lo-maxKey), slug|dot|plusSlash) // /spec/password
 	i = skipBack(s, i, max(m.c.floor, i-24), " \t\"'#")

@@ -28,8 +28,8 @@ import (
 const MaxRequestBytes = 3 << 20
 
 // BoundSpans returns an exporter that splits batches by [MaxRequestBytes] and passes the pieces to another exporter. If
-// a piece is refused, ExportSpans continues with the next until its context ends, and returns the joined errors. What is
-// no UTF-8, such as a header of a request in a span of other instrumentation, costs a batch no span: it is replaced.
+// a piece is refused, ExportSpans continues with the next until its context ends, and returns the joined errors. What
+// is no UTF-8, such as a header of a request in a span of other instrumentation, costs a batch no span: it is replaced.
 // Shutdown shuts the other exporter down. [Init] has it around its own.
 func BoundSpans(to sdktrace.SpanExporter) sdktrace.SpanExporter { return boundedSpans{to} }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
-// TestTerminated: a command that waits for a pipe ends when it is terminated, and so does a collector that waits for its
-// database.
+// TestTerminated: a command that waits for a pipe ends when it is terminated, and so does a collector that waits for
+// its database.
 func TestTerminated(t *testing.T) {
 	const absent = "postgres://postgres@127.0.0.1:1/none"
 	for _, args := range [][]string{{"import", "p"}, {"store", "check", "p"}, {"import"}, {"import", "--watch", "."},

@@ -122,8 +122,8 @@ func (f form) request(body []byte) *Request {
 	return r
 }
 
-// addTools adds the tool of a list of any of the APIs, or the several that Gemini's and the namespaces of OpenAI's have.
-// Those of a provider may have no name but their type.
+// addTools adds the tool of a list of any of the APIs, or the several that Gemini's and the namespaces of OpenAI's
+// have. Those of a provider may have no name but their type.
 func (r *Request) addTools(t object) {
 	if inner := t.get("tools").objects(); inner != nil {
 		for _, t := range inner {

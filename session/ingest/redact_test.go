@@ -114,7 +114,7 @@ func TestNoChecksumConfirmsWhatIsOmitted(t *testing.T) {
 		return string(b)
 	}
 	if diff := cmp.Diff(stored("rosebud 1"), stored("rosebud 2")); diff != "" {
-		t.Errorf("what is stored tells two prompts apart:\n%s", diff)
+		t.Errorf("what is stored differs between two prompts:\n%s", diff)
 	}
 }
 

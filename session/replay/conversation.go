@@ -133,8 +133,8 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 			if p.Kind == document.KindReasoning {
 				kind = reasoningBlock
 			}
-			row, _ := session.ParseUIPart(raw[p.ID]) // what is not an object has no metadata
-			step.blocks = append(step.blocks, block{kind: kind, text: p.Text, meta: row.ProviderMetadata})
+			data, _ := session.ParseUIPart(raw[p.ID]) // what is not an object has no metadata
+			step.blocks = append(step.blocks, block{kind: kind, text: p.Text, meta: data.ProviderMetadata})
 		case document.KindFile:
 			step.blocks = append(step.blocks, block{kind: fileBlock, file: fileOf(p.File)})
 		case document.KindTool:

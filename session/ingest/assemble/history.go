@@ -399,8 +399,9 @@ func (c *call) complete(m *fact.Message, others []*call) {
 	}
 	if sameCalls(c.output, m.Parts) { // the answer that was streamed has no ids, or no names
 		c.output = slices.Clone(c.output)
+		known := callsIn(m.Parts)
 		for i, p := range callsIn(c.output) {
-			p.CallID, p.Name = callsIn(m.Parts)[i].CallID, cmp.Or(p.Name, callsIn(m.Parts)[i].Name)
+			p.CallID, p.Name = known[i].CallID, cmp.Or(p.Name, known[i].Name)
 		}
 	}
 	var first, last []fact.Part
@@ -462,7 +463,8 @@ func (c *call) given(m *fact.Message) bool {
 	case (len(mine) == 0 || len(theirs) == 0) && x == y && y != "":
 		return true // some instrumentations do not report the calls of an answer that has text, or not in the history
 	case len(mine) > 0 || len(theirs) > 0:
-		return sameCalls(c.output, m.Parts) || slices.ContainsFunc(theirs, func(id string) bool { return slices.Contains(mine, id) })
+		return sameCalls(c.output, m.Parts) ||
+			slices.ContainsFunc(theirs, func(id string) bool { return slices.Contains(mine, id) })
 	}
 	return strings.HasPrefix(y, x) || strings.HasPrefix(x, y) // one of the two may be cut
 }
