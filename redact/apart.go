@@ -195,23 +195,8 @@ func (c *scan) readTokens(from, to int) {
 func (c *scan) readToken(i, to int) int {
 	s := c.s
 	switch b := s[i]; {
-	// A string is one token, however many words it has. Where it has some, its words are tokens, too: a password may be
-	// said in a message that is itself a string.
 	case oneByteOf(quotes, b):
-		if c.closesString(i) || i > 0 && class[s[i-1]]&alnum != 0 && (i < 2 || class[s[i-2]]&alnum != 0) {
-			return i + 1 // or an apostrophe
-		}
-		end := c.closing(i)
-		if end == len(s) || s[end] != b || end-i > maxJudged {
-			return i + 1
-		}
-		if end+1 == len(s) || s[end+1] != ':' { // no name of JSON
-			c.addToken(i+1, end, true)
-		}
-		if strings.ContainsAny(s[i+1:end], wordStops+",") { // it has words
-			return i + 1
-		}
-		return end + 1
+		return c.readString(i)
 	case class[b]&apartBy != 0:
 		return i + 1
 	}
@@ -232,6 +217,26 @@ func (c *scan) readToken(i, to int) int {
 		c.addToken(lo, hi, false)
 	}
 	return end
+}
+
+// readString notes the string that begins at i, as readToken does. It is one token, however many words it has. Where it
+// has some, its words are tokens, too: a password may be said in a message that is itself a string.
+func (c *scan) readString(i int) int {
+	s := c.s
+	if c.closesString(i) || i > 0 && class[s[i-1]]&alnum != 0 && (i < 2 || class[s[i-2]]&alnum != 0) {
+		return i + 1 // or an apostrophe
+	}
+	end := c.closing(i)
+	if end == len(s) || s[end] != s[i] || end-i > maxJudged {
+		return i + 1
+	}
+	if end+1 == len(s) || s[end+1] != ':' { // no name of JSON
+		c.addToken(i+1, end, true)
+	}
+	if strings.ContainsAny(s[i+1:end], wordStops+",") { // it has words
+		return i + 1
+	}
+	return end + 1
 }
 
 // border reports whether what begins at i ends at end since another script begins there, of languages without spaces

@@ -241,7 +241,7 @@ func (m *mention) statement(i int) (int, bool) {
 			return end + 1, true
 		case loose: // words of another clause may lead to a colon only
 		case lists["isVerb"][w]: // is: …, will be …, is = …
-			return skip(s, end, end+3, ": ="), strings.HasPrefix(after, " ") || strings.HasPrefix(after, ": ") ||
+			return skip(s, end, end+3, ": ="), strings.HasPrefix(strings.TrimPrefix(after, ":"), " ") ||
 				strings.HasPrefix(after, ":\n")
 		case m.sentence && m.spokenVerb(w, n):
 			return end, true

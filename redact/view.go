@@ -120,17 +120,8 @@ func decode(s string, i int) (c rune, n int) {
 		return tableTag(s, i)
 	case '\\':
 		return backslashed(s, i)
-	case '=': // quoted-printable: password=3DSECRET
-		if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20") {
-			return hexByte(s, i, i+1)
-		}
-		if end := skip(s, i+1, i+3, "\r\n"); end > i+1 { // a line that is as long as a mail has them goes on
-			if n := i - since(s, i, max(0, i-80), "\n"); n < 70 || n > 76 {
-				return 0, 0
-			}
-			return -1, end - i
-		}
-		return hexRune(s, i)
+	case '=':
+		return quotedPrintable(s, i)
 	case '%': // password%3DSECRET
 		if c, n := hexRune(s, i); n > 0 {
 			return c, n
@@ -159,6 +150,20 @@ func decode(s string, i int) (c rune, n int) {
 		}
 	}
 	return 0, 0
+}
+
+// quotedPrintable decodes password=3DSECRET, as decode does.
+func quotedPrintable(s string, i int) (c rune, n int) {
+	if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20") {
+		return hexByte(s, i, i+1)
+	}
+	if end := skip(s, i+1, i+3, "\r\n"); end > i+1 { // a line that is as long as a mail has them goes on
+		if n := i - since(s, i, max(0, i-80), "\n"); n < 70 || n > 76 {
+			return 0, 0
+		}
+		return -1, end - i
+	}
+	return hexRune(s, i)
 }
 
 // encoded reports whether s has an escape of a URL.

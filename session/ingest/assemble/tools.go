@@ -123,12 +123,21 @@ func (t *turn) findTools(calls []*call) []*tool {
 		}
 	}
 	slices.SortStableFunc(all, func(x, y *tool) int { return cmp.Compare(x.start, y.start) })
-	// An execution without an id and a name, such as one of LangChain by OpenLLMetry that failed, is the call that the
-	// state of the graph has, with the same input, and that nothing else reports.
+	t.nameTools(all, asked)
+	for _, x := range all {
+		x.folded = foldName(x.name)
+	}
+	return all
+}
+
+// nameTools finds the calls of executions without an id and a name, such as one of LangChain by OpenLLMetry that
+// failed: what the state of the graph has, with the same input, and nothing else reports.
+func (t *turn) nameTools(all []*tool, asked map[string][]int64) {
 	for _, r := range t.roots {
 		for i := range r.Output {
 			p := &r.Output[i]
-			if p.Kind != fact.PartCall || p.CallID == "" || byID[key{p.CallID, 0}] != nil || asked[p.CallID] != nil {
+			if p.Kind != fact.PartCall || p.CallID == "" || asked[p.CallID] != nil ||
+				slices.ContainsFunc(all, func(x *tool) bool { return x.id == p.CallID }) {
 				continue
 			}
 			at := slices.IndexFunc(all, func(x *tool) bool {
@@ -139,10 +148,6 @@ func (t *turn) findTools(calls []*call) []*tool {
 			}
 		}
 	}
-	for _, x := range all {
-		x.folded = foldName(x.name)
-	}
-	return all
 }
 
 // roundAt is the index of the last of the times that is not after at, or 0, where a clock is behind.
