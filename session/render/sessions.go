@@ -88,8 +88,8 @@ func (p *printer) sessions(items []document.Item, whole bool) *grid {
 			span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim}, span{costOf(s), p.plain},
 			span{cmp.Or(document.OptionalDuration(s.DurationMS), absent), p.dim}, span{p.age(s.UpdatedAt), p.dim})
 	}
-	for column, empty := range map[int]string{columnProject: "", columnModel: "", columnErrors: "0", columnCost: absent,
-		columnDuration: absent} {
+	for column, empty := range map[int]string{columnMark: "", columnProject: "", columnModel: "", columnErrors: "0",
+		columnCost: absent, columnDuration: absent} {
 		g.drop[column] = !(p.Whole && column == columnErrors) &&
 			!slices.ContainsFunc(g.rows[1:], func(row []span) bool { return row[column].text != empty })
 	}

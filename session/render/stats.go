@@ -107,15 +107,13 @@ func (p *printer) statsTable(s *store.Stats, by []store.StatsBy) {
 	total[0] = "total"
 	add(total, p.title, func(c statsColumn) string { return c.cell(&s.Total, number) })
 	if !p.Whole {
-		// Columns are left out, those with the greatest shed first, until the rest fits, with the widest key cut.
-		keys := g.widths[:len(by)]
-		widest := slices.Index(keys, slices.Max(keys))
-		for shed := 11; shed > 0 && !g.fit(widest, p.Width, 24); shed-- {
+		// Columns are left out, those with the greatest shed first, until the rest fits, with the widest keys cut.
+		for shed := 11; shed > 0 && !g.fit(p.Width, max(24/len(by), 8)); shed-- {
 			for i, c := range columns {
 				g.drop[len(by)+i] = c.shed >= shed
 			}
 		}
-		g.fit(widest, p.Width, 8)
+		g.fit(p.Width, 8)
 	}
 	p.grid(&g)
 	if s.Total.EstimatedCostUSD != nil && p.Prices != "" {

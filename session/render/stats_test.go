@@ -50,6 +50,15 @@ func TestRenderStats(t *testing.T) {
 		}
 	}
 	var out strings.Builder
+	for i := range s.Groups {
+		s.Groups[i].Keys = map[store.StatsBy]string{store.StatsByModel: "openai/a-model-with-a-name-that-is-quite-long",
+			store.StatsByAgent: "an agent that has a name as long as that of its model"}
+	}
+	by := []store.StatsBy{store.StatsByModel, store.StatsByAgent}
+	if err := Stats(&out, &s, by, Options{Width: 80}); err != nil || strings.Count(out.String(), "7.7M") != 3 {
+		t.Errorf("the figures beside two long keys: %v\n%s", err, out.String())
+	}
+	out.Reset()
 	if err := Stats(&out, &s, nil, Options{}); err != nil ||
 		!strings.Contains(out.String(), "errors        12\n") {
 		t.Errorf("list: %v\n%s", err, out.String())

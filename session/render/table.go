@@ -60,7 +60,7 @@ func (p *printer) usageTable(d *document.Document) {
 			g.add(in, append([]string{usageLabel(&all[i], len(rows) > i)},
 				p.usageCells(&all[i])[:len(columns)]...)...)
 		}
-		if g.fit(0, p.Width, 18) {
+		if g.fit(p.Width, 18) {
 			p.grid(&g)
 			return
 		}
@@ -146,14 +146,18 @@ func (g *grid) width() int {
 	return total
 }
 
-// fit narrows a column until the grid has no more than n cells, but not below the least
-// width, and reports whether that is enough.
-func (g *grid) fit(column, n, least int) bool {
-	over := max(g.width()-n, 0)
-	if g.widths[column]-over < min(g.widths[column], least) {
-		return false
+// fit narrows the columns to the left, the widest first, until the grid has no more than n cells. If that takes one
+// that is narrower than the least width, it changes nothing and returns false.
+func (g *grid) fit(n, least int) bool {
+	widths := slices.Clone(g.widths)
+	for over := g.width() - n; over > 0; over-- {
+		widest := slices.Index(widths, slices.Max(widths[:g.left]))
+		if widths[widest] <= least {
+			return false
+		}
+		widths[widest]--
 	}
-	g.widths[column] -= over
+	g.widths = widths
 	return true
 }
 
@@ -189,7 +193,7 @@ func (p *printer) grid(g *grid) {
 }
 
 // Table writes rows of cells, the first of them the heads of columns. The first left columns are aligned to the left,
-// and the widest of them is cut where the width is not enough.
+// and the widest of them are cut where the width is not enough.
 func Table(w io.Writer, left int, rows [][]string, o Options) error {
 	p := newPrinter(o)
 	g := &grid{gap: 2, left: left, whole: p.Whole}
@@ -200,10 +204,7 @@ func Table(w io.Writer, left int, rows [][]string, o Options) error {
 		}
 		g.add(paint, row...)
 	}
-	if !p.Whole {
-		widest := slices.Index(g.widths, slices.Max(g.widths[:left]))
-		g.widths[widest] = max(g.widths[widest]-max(g.width()-p.Width, 0), min(g.widths[widest], 8))
-	}
+	_ = p.Whole || g.fit(p.Width, 8) || g.fit(p.Width, 1)
 	p.grid(g)
 	return p.writeTo(w)
 }
