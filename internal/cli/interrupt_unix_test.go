@@ -5,6 +5,7 @@ package cli_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -57,6 +58,31 @@ func TestTerminated(t *testing.T) {
 		} else if took := time.Since(begin); took > 30*time.Second {
 			t.Errorf("agenttrace %v ended after %v", args, took)
 		}
+	}
+}
+
+// TestAnImportCountsWhatAFullDiskTook: what it says of stored sessions is what the store has, and with room it goes on.
+func TestAnImportCountsWhatAFullDiskTook(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s.db")
+	testscale.Must(t, os.Mkdir(filepath.Join(dir, "files"), 0o700))
+	for i := range 100 {
+		testscale.Must(t, os.WriteFile(filepath.Join(dir, "files", fmt.Sprint(i, ".jsonl")), fmt.Appendf(nil,
+			`{"type":"session","version":3,"id":"s%d","timestamp":"2026-10-03T14:00:00.000Z","cwd":"/p"}
+{"type":"message","id":"a1","parentId":null,"timestamp":"2026-10-03T14:00:01.000Z",`+
+				`"message":{"role":"user","content":"%s","timestamp":1791036001000}}`, i, strings.Repeat("word ", 9999)), 0o600))
+	}
+	count := func() int { return len(decode[[]any](t, command(t, 0, "--store", path, "ls", "--all", "--json"))) }
+	stderr, err := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -f 6000
+		agenttrace --store "$0" import "$1" 2>&1 >/dev/null`, path, filepath.Join(dir, "files")).Output()
+	got := count()
+	if want := fmt.Sprintf("agenttrace: %d sessions stored so far", got); err == nil || got == 0 || got == 100 ||
+		!strings.Contains(string(stderr), want) {
+		t.Errorf("%v: %s; want %q", err, stderr, want)
+	}
+	command(t, 0, "--store", path, "import", filepath.Join(dir, "files"))
+	if got := count(); got != 100 {
+		t.Errorf("with room there are %d sessions, want 100", got)
 	}
 }
 

@@ -274,7 +274,8 @@ func (im *Importer) put(ctx context.Context, in *store.Imported, t *Tally) error
 	return im.storeWaiting(ctx)
 }
 
-// storeWaiting stores what was put. What telemetry reports, too, is noted to be merged with that.
+// storeWaiting stores what was put. What telemetry reports, too, is noted to be merged with that. What it could not
+// store no longer counts among the sessions of its file.
 func (im *Importer) storeWaiting(ctx context.Context) (failed error) {
 	waiting := im.waiting
 	if im.waiting, im.waitingBytes = nil, 0; len(waiting) == 0 {
@@ -292,6 +293,11 @@ func (im *Importer) storeWaiting(ctx context.Context) (failed error) {
 		}
 		return failed == nil
 	})
+	for _, in := range waiting {
+		if t := im.tallies[in]; failed != nil && t != nil {
+			delete(t.Sessions, in.Session.ID)
+		}
+	}
 	return failed
 }
 
