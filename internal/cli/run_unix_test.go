@@ -1032,24 +1032,41 @@ func (o *outside) proxy(t *testing.T, env ...string) (address string, stop func(
 	}
 }
 
-// TestProxyRefusesPages: what a page of another site sends from a browser is neither passed on nor recorded.
+// TestProxyRefusesPages: what a page of another site sends from a browser is neither passed on nor recorded, also where
+// the name of the site leads to this machine. So it is with all that listens while an agent runs.
 func TestProxyRefusesPages(t *testing.T) {
 	o := newOutside(t)
 	address, stop := o.proxy(t)
 	defer stop()
-	for origin, want := range map[string]int{"https://evil.example": http.StatusForbidden, "": http.StatusOK} {
-		r, err := http.NewRequest(http.MethodPost, address+"/v1/chat/completions",
-			strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
-		if err != nil {
-			t.Fatal(err)
+	agent := o.command("agenttrace", "run", "--", "sh", "-c",
+		"echo $OPENAI_BASE_URL/chat/completions $OTEL_EXPORTER_OTLP_ENDPOINT/v1/traces; read end; true")
+	agent.Env = append(agent.Env, "OPENAI_BASE_URL="+o.server.URL+"/v1")
+	stdin, err := agent.StdinPipe()
+	testscale.Must(t, err)
+	stdout, err := agent.StdoutPipe()
+	testscale.Must(t, errors.Join(err, agent.Start()))
+	defer func() { testscale.Must(t, errors.Join(stdin.Close(), agent.Wait())) }()
+	line, _ := bufio.NewReader(stdout).ReadString('\n')
+	for _, to := range append(strings.Fields(line), address+"/v1/chat/completions") {
+		for _, from := range []struct {
+			origin, host string
+			refused      bool
+		}{{"https://evil.example", "", true}, {"", "evil.example:80", true}, {"", "", false}} {
+			r, err := http.NewRequest(http.MethodPost, to,
+				strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+			testscale.Must(t, err)
+			r.Header.Set("Content-Type", "application/json")
+			if r.Host = from.host; from.origin != "" {
+				r.Header.Set("Origin", from.origin)
+			}
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil || (resp.StatusCode == http.StatusForbidden) != from.refused {
+				t.Errorf("%s %+v: %v %v", to, from, resp, err)
+			}
 		}
-		if origin != "" {
-			r.Header.Set("Origin", origin)
-		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil || resp.StatusCode != want {
-			t.Errorf("from %q: %v %v", origin, resp, err)
-		}
+	}
+	if n := len(o.asked); n != 2 {
+		t.Errorf("%d requests were passed on, want the two that are no page's", n)
 	}
 }
 
