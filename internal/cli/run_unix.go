@@ -73,8 +73,14 @@ func runAgent(path string, args, env []string, began func(pid int)) (code int, e
 	}
 }
 
+// isInterruptIgnored reports whether this process was started to ignore Ctrl-C, before it takes any signal.
+var isInterruptIgnored = signal.Ignored(syscall.SIGINT)
+
 // takeSignals takes the signals that are passed on until stop. relay passes them on to a process.
 func takeSignals() (relay func(*os.Process), stop func()) {
+	if isInterruptIgnored {
+		signal.Ignore(syscall.SIGINT)
+	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a program inherits that a signal is ignored
 	received, done := make(chan os.Signal, 16), make(chan struct{})
 	signal.Notify(received, slices.DeleteFunc(slices.Clone(relayed), signal.Ignored)...)

@@ -867,6 +867,11 @@ func TestRunIsAsTheAgentAlone(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", path, cmd.ProcessState.ExitCode(), out)
 		}
 	}
+	// In the background of a script, a shell starts programs like this.
+	cmd = o.command("sh", "-c", "trap '' INT && exec agenttrace run -- sh -c 'kill -INT $$ && exit 4'")
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 4 {
+		t.Errorf("an agent that is started to ignore Ctrl-C: %v: %s", cmd.ProcessState, out)
+	}
 }
 
 // TestAnAgentRunsOnWithoutItsRecorder: it is killed before the second turn, which is passed on all the same.
