@@ -56,15 +56,20 @@ func runAgent(path string, args, env []string, began func(pid int)) (code int, e
 		began(process.Pid)
 	}
 	relay(process)
-	for {
+	for options := syscall.WUNTRACED; ; {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(process.Pid, &status, syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(process.Pid, &status, options, nil)
 		switch {
 		case err == syscall.EINTR:
 		case err != nil:
 			return 0, err
-		case status.Stopped():
+		case pid == 0: // it is stopped still
 			_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+			options = syscall.WUNTRACED
+		case status.Stopped(): // a terminal stops both, and by now both may go on again
+			options = syscall.WUNTRACED | syscall.WCONTINUED | syscall.WNOHANG
+		case status.Continued():
+			options = syscall.WUNTRACED
 		case status.Signaled():
 			return dieOf(status.Signal()), nil
 		default:

@@ -867,6 +867,24 @@ func TestRunIsAsTheAgentAlone(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", path, cmd.ProcessState.ExitCode(), out)
 		}
 	}
+	// A terminal stops both, as Ctrl-Z does, and a shell has both go on.
+	for range 5 {
+		cmd = o.command("agenttrace", "run", "--quiet", "--", "sh", "-c", "echo ready; read end; exit 5")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		in, _ := cmd.StdinPipe()
+		out, _ := cmd.StdoutPipe()
+		testscale.Must(t, cmd.Start())
+		_, _ = out.Read(make([]byte, 6))
+		var stopped, ended syscall.WaitStatus
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTSTP)
+		_, _ = syscall.Wait4(cmd.Process.Pid, &stopped, syscall.WUNTRACED, nil)
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGCONT)
+		_ = in.Close()
+		if _, _ = syscall.Wait4(cmd.Process.Pid, &ended, syscall.WUNTRACED, nil); !stopped.Stopped() || ended.ExitStatus() != 5 {
+			t.Errorf("stopped: %#x, and when it went on: %#x", stopped, ended)
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		}
+	}
 	// In the background of a script, a shell starts programs like this.
 	cmd = o.command("sh", "-c", "trap '' INT && exec agenttrace run -- sh -c 'kill -INT $$ && exit 4'")
 	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 4 {
