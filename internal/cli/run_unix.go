@@ -35,6 +35,9 @@ func unblock(listener *os.File) {
 var relayed = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
 	syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGCONT, syscall.SIGWINCH}
 
+// fromTerminal are those of them that a terminal sends.
+var fromTerminal = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH, syscall.SIGCONT}
+
 // runAgent runs a program with what this process was given: its files, terminal and process group. It returns the exit
 // code, or ends this process by the signal that ended the agent.
 //
@@ -87,31 +90,21 @@ func takeSignals() (relay func(*os.Process), stop func()) {
 		signal.Ignore(syscall.SIGINT)
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a program inherits that a signal is ignored
-	received, done := make(chan os.Signal, 16), make(chan struct{})
+	received := make(chan os.Signal, 16)
 	signal.Notify(received, slices.DeleteFunc(slices.Clone(relayed), signal.Ignored)...)
 	relay = func(to *os.Process) {
 		go func() {
-			for {
-				select {
-				case s := <-received:
-					if !(fromTerminal(s) && inForeground()) {
-						_ = to.Signal(s)
-					}
-				case <-done:
-					return
+			for s := range received {
+				if !(slices.Contains(fromTerminal, s) && inForeground()) {
+					_ = to.Signal(s)
 				}
 			}
 		}()
 	}
 	return relay, func() {
 		signal.Stop(received)
-		close(done)
+		close(received)
 	}
-}
-
-// fromTerminal reports whether a terminal sends the signal.
-func fromTerminal(s os.Signal) bool {
-	return s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGWINCH || s == syscall.SIGCONT
 }
 
 // inForeground reports whether this process is in the foreground of its terminal.
@@ -139,12 +132,8 @@ func dieOf(s syscall.Signal) int {
 // most others, what this process was started to ignore does not end it, and nothing ends the first process of a
 // container.
 func dieLikeAgent() {
-	switch diesOf {
-	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL:
-	default:
-		return
-	}
-	if signal.Ignored(diesOf) || os.Getpid() == 1 {
+	ends := []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL}
+	if !slices.Contains(ends, diesOf) || signal.Ignored(diesOf) || os.Getpid() == 1 {
 		return
 	}
 	signal.Reset(diesOf)

@@ -57,22 +57,17 @@ func durationOf(ms *int64) string { return cmp.Or(document.OptionalDuration(ms),
 // Stats prints figures for a person: a table of the groups and their total, or, when nothing is grouped, a list.
 func Stats(w io.Writer, s *store.Stats, by []store.StatsBy, o Options) error {
 	p := newPrinter(o)
-	if len(by) == 0 {
-		p.statsList(&s.Total)
-	} else {
+	if len(by) > 0 {
 		p.statsTable(s, by)
+		return p.writeTo(w)
 	}
-	return p.writeTo(w)
-}
-
-func (p *printer) statsList(g *store.StatsGroup) {
-	priced := struct {
+	for _, f := range phrases.Fields("stats", struct {
 		*store.StatsGroup
 		Prices string
-	}{g, p.Prices}
-	for _, f := range phrases.Fields("stats", priced) {
+	}{&s.Total, p.Prices}) {
 		p.fieldAt(16, f.Name, f.Value)
 	}
+	return p.writeTo(w)
 }
 
 func (p *printer) statsTable(s *store.Stats, by []store.StatsBy) {
