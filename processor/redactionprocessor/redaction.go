@@ -212,12 +212,9 @@ func (c *cleaner) value(key string, v pcommon.Value) {
 
 // arguments redacts a list of strings as a whole: in process.command_args one element may name what the next one is.
 func (c *cleaner) arguments(list pcommon.Slice) {
-	words := make([]string, 0, list.Len())
-	for _, e := range list.All() {
-		if e.Type() != pcommon.ValueTypeStr {
-			return
-		}
-		words = append(words, e.Str())
+	words := make([]string, list.Len())
+	for i, e := range list.All() {
+		words[i] = e.Str() // "" where it is none
 	}
 	for i, word := range c.r.List(words) {
 		if word != words[i] {

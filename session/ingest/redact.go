@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -377,6 +378,7 @@ func (x *redaction) fact(f *fact.Fact) {
 	}
 	x.text(failure, &f.Error)
 	x.catalog(&f.ToolCatalog)
+	x.wordsOf(f)
 	each(f.Output, func(p *fact.Part) { x.factPart(session.RoleAssistant, p) })
 	for _, messages := range [...][]fact.Message{f.Input, f.Unanswered} {
 		each(messages, func(m *fact.Message) {
@@ -404,6 +406,24 @@ func (x *redaction) fact(f *fact.Fact) {
 			if t.OutputSize == 0 { // else the source reports it of what it cut itself
 				t.OutputSize, t.OutputSHA256 = int64(res.Size), res.SHA256
 			}
+		}
+	}
+}
+
+// wordsOf redacts the words of which a dialect has made texts of a fact, as the list that they were: one may name what
+// the next one is, as in ["sshpass", "-p", SECRET]. What each shows by itself is redacted where it is known what it is.
+func (x *redaction) wordsOf(f *fact.Fact) {
+	texts, words := []*string{}, []string{}
+	for _, m := range slices.Concat([]fact.Message{{Parts: f.Output}}, f.Input, f.Unanswered) {
+		for i := range m.Parts {
+			if s := &m.Parts[i].Text; *s != "" && len(*s) < 256 && !strings.ContainsAny(*s, " \t\r\n") {
+				texts, words = append(texts, s), append(words, *s)
+			}
+		}
+	}
+	for i, clean := range x.List(words) {
+		if clean != words[i] && x.Text(words[i]) == words[i] {
+			*texts[i], x.redacted = clean, x.redacted+1
 		}
 	}
 }
