@@ -3,9 +3,11 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +87,30 @@ func TestBackup(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// TestDeletedTextIsGone: neither free pages nor the log have text of a session that was deleted, while the store is open.
+func TestDeletedTextIsGone(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, Options{})
+	batch := bigBatch(1)
+	for _, word := range []string{"persimmon", "kumquat"} {
+		for i := range batch.Parts {
+			batch.Parts[i].Data = fmt.Appendf(nil, `{"type":"text","text":"%s%s"}`, word, strings.Repeat(" pulp", 9000))
+			batch.Parts[i].UpdatedAt++
+		}
+		apply(t, s, batch)
+		apply(t, s, bigBatch(2))
+	}
+	testscale.Must(t, s.Delete(t.Context(), batch.Sessions[0].ID))
+	left := ""
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		left = string(testscale.ReadFile(t, path)) + string(testscale.ReadFile(t, path+"-wal"))
+		if !strings.Contains(left, "pulp") && !strings.Contains(left, "persimmon") {
+			return
+		}
+	}
+	t.Errorf("the text is there %d times", strings.Count(left, "pulp"))
 }
 
 // TestCompact: the file is as small as what is left.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -81,7 +82,8 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 		return nil, err
 	}
 	err = execute(conn, "PRAGMA journal_mode = WAL", "PRAGMA synchronous = "+synchronous, "PRAGMA foreign_keys = ON",
-		"PRAGMA cache_size = -16384", "PRAGMA wal_autocheckpoint = 4000", "PRAGMA temp_store = MEMORY")
+		"PRAGMA secure_delete = ON", "PRAGMA cache_size = -16384", "PRAGMA wal_autocheckpoint = 4000",
+		"PRAGMA temp_store = MEMORY")
 	if err == nil {
 		err = migrate(conn)
 	}
@@ -229,7 +231,7 @@ func classify(err error) error {
 }
 
 func classifyFile(err error) error {
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%w: %w; make it writable or name another file", store.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)

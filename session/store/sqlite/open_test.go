@@ -36,6 +36,9 @@ func TestPragmas(t *testing.T) {
 			t.Errorf("%s is %v, want %s", c.pragma, got, c.want)
 		}
 	}
+	if want := fmt.Sprintf("the version of our tables, %d.", SchemaVersion); !strings.Contains(readFormat(t), want) {
+		t.Errorf("FORMAT.md does not say %s", want)
+	}
 	if got, want := testscale.Query(t, path, "SELECT version FROM agenttrace_schema"),
 		[]string{fmt.Sprint(SchemaVersion)}; !slices.Equal(got, want) {
 		t.Errorf("agenttrace_schema is %v, want %v", got, want)

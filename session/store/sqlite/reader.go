@@ -119,7 +119,7 @@ func (f *file) open(ctx context.Context) error {
 	if _, err := os.Stat(f.path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("open store %s: %w: no such file", f.path, store.ErrNotFound)
 	} else if err != nil {
-		return fmt.Errorf("open store %s: %w", f.path, err)
+		return classifyFile(fmt.Errorf("open store %s: %w", f.path, err))
 	}
 	if err := checkRegular(f.path); err != nil {
 		return err

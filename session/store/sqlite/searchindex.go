@@ -257,10 +257,13 @@ func isRecent(entry fs.DirEntry) bool {
 	return err == nil && time.Since(info.ModTime()) < time.Hour
 }
 
-// Delete implements [store.Store]. The text of a session is also in the search index.
+// Delete implements [store.Store]. The text of a session is also in the write-ahead log and in the search index.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	if err := s.Writer.Delete(ctx, id); err != nil {
 		return err
+	}
+	if conn, err := sqlite.OpenConn(s.path, sqlite.OpenReadWrite); err == nil { // if a query needs the log, it stays
+		_ = errors.Join(execute(conn, "PRAGMA wal_checkpoint(TRUNCATE)"), conn.Close())
 	}
 	if _, _, err := s.cleanIndex(ctx); err != nil {
 		return classifyFile(fmt.Errorf("session %s is deleted, but its words are still in the search index %s: %w; "+
