@@ -163,9 +163,9 @@ func (o *Options) resolve() (uris []string, err error) {
 			return nil, err
 		}
 	}
-	for _, endpoint := range []string{o.GRPCEndpoint, o.HTTPEndpoint, o.ViewEndpoint} {
-		if err := checkLoopback(endpoint); err != nil {
-			return nil, err
+	for _, s := range o.settings()[1:4] {
+		if err := checkLoopback(*s.value); err != nil {
+			return nil, fmt.Errorf("--%s: %w", s.flag, err)
 		}
 	}
 	store := map[string]any{"path": o.Store}
@@ -189,7 +189,7 @@ func (o *Options) resolve() (uris []string, err error) {
 	if o.OTLPEndpoint != "" {
 		forward, err := forwarding(o.OTLPEndpoint)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--otlp-endpoint: %w", err)
 		}
 		uris = append(uris, forward)
 	}
@@ -225,19 +225,19 @@ func keeping(directory string) string {
 
 // forwarding is the configuration that sends traces to a second place.
 func forwarding(endpoint string) (string, error) {
-	secure := false
-	address := endpoint
+	secure, address := false, endpoint
 	if strings.Contains(endpoint, "://") {
 		u, err := url.Parse(endpoint)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" ||
 			strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
-			return "", fmt.Errorf("OTLP endpoint %q: use host:port, http://host:port or, for TLS, https://host:port",
-				endpoint)
+			return "", fmt.Errorf("%q: use host:port, http://host:port or, for TLS, https://host:port", endpoint)
 		}
 		secure, address = u.Scheme == "https", u.Host
 	}
 	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("OTLP endpoint %q has no host or no port: use one like localhost:4317", endpoint)
+		return "", fmt.Errorf("%q has no host or no port: use one like localhost:4317", endpoint)
+	} else if _, err := net.LookupPort("tcp", port); err != nil {
+		return "", fmt.Errorf("%q: %w; use one up to 65535", endpoint, err)
 	}
 	return fmt.Sprintf("yaml:"+forwardYAML, literal(address), !secure), nil
 }
@@ -255,6 +255,8 @@ func literal(value any) string {
 func checkLoopback(endpoint string) error {
 	if _, port, err := net.SplitHostPort(endpoint); err != nil || port == "" {
 		return fmt.Errorf("listen on %q: that is not host:port, such as %s", endpoint, defaultGRPC)
+	} else if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Errorf("listen on %q: %w; use one up to 65535", endpoint, err)
 	}
 	if hostcheckextension.OnLoopback(endpoint) {
 		return nil

@@ -96,7 +96,7 @@ func (g *gating) readGate() (err error) {
 	}
 	content, err := os.ReadFile(g.Gate)
 	if err != nil {
-		return usagef("%w", err)
+		return usagef("%w; name a file of assertions, as docs/gate.md describes", err)
 	}
 	if g.gate, err = gate.Parse(content); err != nil {
 		return usagef("%s: %w", g.Gate, err)

@@ -50,7 +50,7 @@ func TestMCP(t *testing.T) {
 		{"read_session", map[string]any{"session": main}, []string{"Turn 1"}, false},
 		{"read_session", map[string]any{"session": main, "from": 1, "to": 1, "full": true},
 			[]string{"these are turns 1 to 1 of"}, false},
-		{"read_session", map[string]any{"session": main, "from": 99}, []string{"its turns are 1 to"}, true},
+		{"read_session", map[string]any{"session": main, "from": 99}, []string{"has no turns 99 to 99; its turns are 1 to"}, true},
 		{"read_session", map[string]any{"session": "ses_none"}, []string{"list_sessions has the ids"}, true},
 		{"read_session", map[string]any{}, []string{"session"}, true},
 		{"read_part", map[string]any{"session": main, "part": "none"}, []string{`has no part "none"`}, true},

@@ -98,7 +98,7 @@ const WatchSuffix = ".watch"
 func ReadRules(path string) (*Rules, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err // which names the file
+		return nil, fmt.Errorf("%w; name a file of rules, as docs/watch.md describes", err)
 	}
 	r, err := parseRules(content)
 	if err != nil {

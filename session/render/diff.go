@@ -61,7 +61,7 @@ func (p *diffPrinter) turn(t *document.DiffTurn) {
 }
 
 // differUnprinted states how texts differ of which the difference cannot be shown.
-const differUnprinted = "the same but for characters that are not printed"
+const differUnprinted = "the same except for characters that are not printed"
 
 func (p *diffPrinter) change(c *document.Change) {
 	label := c.Label()

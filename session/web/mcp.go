@@ -209,7 +209,7 @@ func (s *mcpServer) read(ctx context.Context, in readArgs) (string, error) {
 	case from == 0 && to == 0:
 		from, to = max(1, n-turnsAtOnce+1), n
 	case to == 0:
-		to = min(n, from+turnsAtOnce-1)
+		to = max(from, min(n, from+turnsAtOnce-1))
 	case from == 0:
 		from = max(1, to-turnsAtOnce+1)
 	}
