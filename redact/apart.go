@@ -126,11 +126,15 @@ func (m *mention) near(t *token, by join) bool {
 		return false
 	}
 	f := t.f
-	if by == ahead && f.kind == aPhrase && f.marks>>isQuoted&1 == 0 { // eslint-disable-next-line no-secrets
+	switch owned := f.marks>>isOwned&1 != 0; {
+	case by == ahead && f.kind == aPhrase && f.marks>>isQuoted&1 == 0, // eslint-disable-next-line no-secrets
+		by != argument && (f.kind == aWords || f.kind < aHash && f.kind != aUUID && f.kind != aPin),
+		f.kind == aPin && (owned || m.class <= countable), f.kind == aUUID && owned, // request_id=…
+		has("ofObjects", m.c.ownerOf(t.lo)):
 		return false
 	}
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
-	if (m.class == hint || m.class <= countable && f.kind == aHash) && !m.hints(t) {
+	if (m.class == hint || f.kind == aHash && (m.class <= countable || t.hi-t.lo == 40)) && !m.hints(t) {
 		return false
 	}
 	f.join, f.class = by, m.class
@@ -147,7 +151,7 @@ func (m *mention) near(t *token, by join) bool {
 // something: it looks made to be a secret, and no other name is between them.
 func (m *mention) hints(t *token) bool {
 	v, k := m.s[t.lo:t.hi], t.f.kind
-	if m.class == hint && (k < aHash || k > aWordDigits || k == aText ||
+	if m.class == hint && (!k.made() ||
 		t.f.marks>>isQuoted&1 == 0 &&
 			(identifierPath(v) && strings.IndexByte(v, '.') > 0 || strings.IndexByte(v, '@') > 0)) {
 		return false
@@ -205,15 +209,19 @@ func (c *scan) readToken(i, to int) int {
 		seen |= class[s[end]]
 	}
 	v := s[i:end]
+	if k := strings.IndexByte(v, '&'); k > 0 && nameFollows(s, i+k+1) { // a=1&b=2
+		end, v = i+k, v[:k]
+	}
 	// Most words have no digit and are words of a language: they are tokens only as the values of pairs.
-	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" || strings.Count(v, ":") > 2 { // the name of a resource
+	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" && !byChance(v, 40) ||
+		strings.Count(v, ":") > 2 { // the name of a resource
 		return end
 	}
 	// Of name=value the value is the token; signs at the end of Base64 are part of it.
 	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
 	if v = s[lo:max(lo, hi)]; v != "" && !oneByteOf("-/$.~%@\\", v[0]) &&
-		(len(v) >= 6 && (digits(v) || strings.Count(v, "-") >= 3) || ofValue(c.ownerOf(lo))) {
+		(len(v) >= 6 && (digits(v) || strings.Count(v, "-") >= 2 || byChance(v, 40)) || ofValue(c.ownerOf(lo))) {
 		c.addToken(lo, hi, false)
 	}
 	return end
@@ -336,6 +344,10 @@ func (c *scan) table(m *mention) {
 		if !strings.Contains(line, sign.header) {
 			continue
 		}
+		before := c.s[since(c.s, max(0, from-1), max(0, from-maxStatement), "\n"):max(0, from-1)]
+		if n < 6 && strings.Contains(before, sign.header) {
+			return // a row within a table that is drawn
+		}
 		if names := c.header(line, sign.header); !names && n > 5 {
 			return // a list in code or prose
 		}
@@ -417,7 +429,8 @@ func (c *scan) row(at, end int, sign string) bool {
 	for n, v := range cells {
 		if c.columns[n] != notSecret && (sign != aligned || strings.IndexByte(c.s[at+v.lo:at+v.hi], ' ') < 0) {
 			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: cell}
-			c.cell.found(at+v.lo, at+v.hi)
+			lo, _ := elements(c.s, at+v.lo, "<") // <code>SECRET</code>
+			c.cell.found(lo, until(c.s, lo, at+v.hi-lo, "<"))
 		}
 	}
 	return true

@@ -41,7 +41,7 @@ func (m *mention) value(i int) (lo, hi int) {
 	case m.join == sure:
 		return m.element(i)
 	case m.join == cell:
-		lo = skip(s, i, len(s), " `*")
+		lo, _ = elements(s, skip(s, i, len(s), " `*"), "<") // <code>SECRET</code>
 		hi = until(s, lo, maxJudged, "|\n\r`<\xe2")
 		return lo, skipBack(s, hi, lo, " *")
 	case m.class == credential && m.join != flag && m.join != setting: // Cookie: a=SECRET; b=SECRET
@@ -68,6 +68,10 @@ func (m *mention) wrapped(i int) (lo, hi int) {
 		return i, until(s, i, maxJudged, s[m.hi:m.hi+1]+"\n")
 	case m.join == colon && strings.HasPrefix(s[i:], "Str("):
 		return i + len("Str("), until(s, i, maxJudged, ")\n")
+	case m.join <= spaced && (strings.HasPrefix(s[i:], "q{") || strings.HasPrefix(s[i:], "[[") ||
+		strings.HasPrefix(s[i:], "q(")): // of Perl and Lua
+		lo = i + 2
+		return lo, until(s, lo, maxJudged, "})]\n")
 	case strings.HasPrefix(s[i:], "<![CDATA["): // <password><![CDATA[SECRET]]></password>
 		lo = i + len("<![CDATA[")
 		return lo, lo + strings.Index(s[lo:min(len(s), lo+maxHeader)]+"]]>", "]]>")
@@ -140,7 +144,14 @@ func (c *scan) closing(i int) int {
 		end += next
 		// Quotes that are hidden deeper are of strings within this one; those that are hidden less deep end what this
 		// string is in, and so it, too.
-		if level := c.v.level(end); n == 0 && level%2 == 0 || n > 0 && level <= n {
+		level := c.v.level(end)
+		// A quote that is doubled is part of the string: 'it''s' of SQL and YAML.
+		if q == '\'' && level == n && end > i && end+2 < len(c.s) && c.s[end+1] == q && class[c.s[end+2]]&alnum != 0 &&
+			class[c.s[end-1]]&alnum != 0 {
+			end += 2
+			continue
+		}
+		if n == 0 && level%2 == 0 || n > 0 && level <= n {
 			break
 		}
 		end++
@@ -388,7 +399,7 @@ func bracketMarker(v string) bool {
 // nameFollows reports whether s[i:] begins with a name and an equals sign or a colon.
 func nameFollows(s string, i int) bool {
 	end := run(s[:min(len(s), i+64)], i, slug|dot)
-	return end > i && end < len(s) && (s[end] == '=' || s[end] == ':')
+	return end > i && end < len(s) && (s[end] == '=' || s[end] == ':' || strings.HasPrefix(s[end:], " = "))
 }
 
 // bareWord returns the end of the word at i, without quotes.

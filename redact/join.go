@@ -35,6 +35,11 @@ func (m *mention) sign() (int, bool) {
 		gap = skip(s, end, end+1, "])")
 	}
 	gap = skip(s, gap, gap+3, "*") // **password**: SECRET
+	if m.keyed {
+		if i := formField(s, m.lo, gap); i > 0 {
+			return m.by(setting, i)
+		}
+	}
 	// 3) "password"␤4) "SECRET", as redis-cli prints a hash
 	if next := skip(s, gap, gap+6, "\r\n 0123456789"); m.keyed && next > gap+1 && strings.HasPrefix(s[next:], `) "`) {
 		return m.by(pair, next+2)
@@ -52,6 +57,20 @@ func (m *mention) sign() (int, bool) {
 	}
 	i = skip(s, i, len(s), " \t")
 	return i, i < len(s)
+}
+
+// formField returns where the value of a field of a form begins whose name is s[lo:hi], 0 where there is none: below the
+// header Content-Disposition: form-data; name="password" and an empty line.
+func formField(s string, lo, hi int) int {
+	if !strings.HasSuffix(s[:max(0, lo-1)], "name=") || !strings.Contains(s[max(0, lo-64):lo], "form-data") {
+		return 0
+	}
+	for i := until(s, hi, maxKey, "\n"); i+1 < len(s) && i < hi+maxStatement; i = until(s, i+1, maxKey, "\n") {
+		if next := skip(s, i+1, i+2, "\r"); next < len(s) && s[next] == '\n' {
+			return next + 1
+		}
+	}
+	return 0
 }
 
 // substituted reports whether the label is what a command of sed replaces: s/PASSWORD/SECRET/.
@@ -105,7 +124,8 @@ next:
 		}
 		for _, need := range x.needs {
 			if need == "blank" && !blank || need == "none" && blank || need == "keyed" && !m.keyed ||
-				need == "flag" && !m.dashes || need == "tag" && !m.tag {
+				need == "flag" && !m.dashes || need == "tag" && !m.tag ||
+				x.join == pair && m.s[m.hi] == '`' { // columns of SQL
 				continue next
 			}
 		}

@@ -145,8 +145,9 @@ func spares(class keyClass, raw string) bool {
 	case '"':
 		return spared(class, raw[1:len(raw)-1])
 	case '{', '[':
-		return class <= weak || jsonscan.Container(raw, 0, func(_ jsonscan.Key, i int) int {
-			if end := skipJSON(raw, i); end >= 0 && spares(class, raw[i:end]) {
+		return class <= weak || jsonscan.Container(raw, 0, func(k jsonscan.Key, i int) int {
+			if end := skipJSON(raw, i); end >= 0 &&
+				(spares(class, raw[i:end]) || raw[0] == '{' && has("ofObjects", raw[k.From+1:k.To-1])) {
 				return end
 			}
 			return -1

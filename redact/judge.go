@@ -62,6 +62,7 @@ const (
 	isOwned                  // the value is assigned to a name that may be another
 	isValue                  // the value is assigned to a name such as value
 	isAlone                  // the value has a line of its own
+	isFollowed               // words follow the value
 	isClose                  // few words are between label and value, of one sentence
 	marks
 )
@@ -148,9 +149,26 @@ func (m *mention) secret(lo, hi int) bool {
 		return false
 	}
 	f := m.valueFeatures(v, hi)
+	if m.never(f.kind, v, hi) {
+		return false
+	}
 	f.class, f.join, m.tried = m.class, m.join, span{lo, hi}
 	f.marks |= m.labelMarks()
 	return m.judged(f, lo, hi)
+}
+
+// never reports whether the value v of the kind, which ends at hi, is none whatever else speaks for it: a path, an
+// algorithm, a typed value; of a header its attributes; after nothing but a space a number, the next name of an object,
+// the name of a secret: secret "db-login" not found.
+func (m *mention) never(k kind, v string, hi int) bool {
+	switch {
+	case k == aPath, k == anAlgorithm && len(v) < 24, strings.HasPrefix(v, "(*"):
+		return true
+	case m.join == bare:
+		label := strings.TrimRight(m.s[m.lo:m.hi], "sS")
+		return k == aNumber || m.quoted && strings.HasPrefix(m.s[hi:], `":`) || k.named() && equalFold(label, "secret")
+	}
+	return k == aStop && m.class == credential
 }
 
 // judged decides by the features of the value s[lo:hi].
@@ -176,8 +194,14 @@ func (m *mention) valueFeatures(v string, end int) features {
 	rest := s[min(len(s), end):min(len(s), end+3)]
 	f.set(isQuoted, m.quoted)
 	const comment = " */" // its end
+	next := rest
+	if m.quoted {
+		next = strings.TrimLeft(rest, quotes)
+	}
+	f.set(isFollowed, len(next) > 1 && next[0] == ' ' && class[next[1]]&(letter|foreign) != 0)
 	f.set(ends, rest == "" || rest == comment || strings.IndexByte("\n\r", rest[0]) >= 0 || !m.quoted && rest[0] == '"' ||
-		strings.IndexByte(".,;)!`*", rest[0]) >= 0 && (len(rest) == 1 || class[rest[1]]&space != 0))
+		strings.IndexByte(".,;)!`*", rest[0]) >= 0 && (len(rest) == 1 || class[rest[1]]&space != 0) ||
+		m.quoted && len(rest) > 1 && oneByteOf(");\n", rest[1]))
 	f.set(isLong, len(v) >= 16)
 	f.set(isShort, len(v) < 6)
 	f.set(hasDigit, digits(v))
@@ -229,6 +253,9 @@ func (c *scan) named(e *entry, begin int) bool {
 	// The cheap questions come first: is anything joined to the key, or near it, that may be a value? Only then is the
 	// key taken into its words.
 	i, ok := m.sign()
+	if m.join == bare && oneByteOf("]", c.s[min(hi, len(c.s)-1)]) { // [redacted:aws-key] SECRET
+		m.join = setting
+	}
 	if !ok && !m.inRow() && !m.hasTokens() {
 		return false // most mentions end here, before the key is looked at
 	}
@@ -283,7 +310,7 @@ func (m *mention) others(i int) {
 		if i-lo < 8 || blank(m.s[lo:i]) {
 			return
 		}
-		if k := m.kindOf(m.s[lo:i]); k < aHash || k > aWordDigits || k == aText || !m.found(lo, i) {
+		if k := m.kindOf(m.s[lo:i]); !k.made() || !m.found(lo, i) {
 			return
 		}
 	}

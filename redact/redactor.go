@@ -102,7 +102,7 @@ func spared(class keyClass, s string) bool {
 		return !tokenLike(s)
 	}
 	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || reference(s) || class == countable && number(s) ||
-		message(s) || has("spoken", s) // {"password": "Passwort"} of a translation
+		message(s) || says(s) || has("passwordWords", s) // {"password": "Passwort"} of a translation
 }
 
 // holdsJSON reports whether s begins like an array or object of JSON.

@@ -1,13 +1,20 @@
 package redact
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
+
+// passwordMarks are signs that passwords have and names do not.
+const passwordMarks = "!@#$%^&*?~+"
 
 // kind is what a value looks like. Of the kinds that a value is, the first counts.
 type kind uint8
 
 const (
 	aStop       kind = iota // a word that follows the name of a secret in prose, code and schemas
-	aNumber                 // digits only
+	aNumber                 // a number, a version
+	aPin                    // four to twelve digits
 	aUUID                   // a UUID
 	aURL                    // a URL, an address of mail
 	aPath                   // the path of a file
@@ -18,15 +25,26 @@ const (
 	aToken                  // long and mixed, as machines make keys
 	aStrong                 // a password as people make them where one is asked for
 	aChancy                 // made by chance
+	aJumble                 // letters that follow each other as they do by chance
 	aText                   // several words
-	aPhrase                 // a phrase of four words or more, joined by hyphens
+	aWords                  // three to eight words without those that sentences are made with
+	aPhrase                 // a phrase of three words or more, joined by hyphens
 	aWordDigits             // words of one case with a number among them, or of both with one behind them
-	aDotted                 // names joined by dots or underscores
+	aNumbered               // words and a number that signs join and no program's name has: blue.whale.7
+	aDotted                 // names joined by dots, underscores or hyphens
+	aCamel                  // names joined by capitals
 	aWord                   // a word or a name
 	aNameDigit              // a name with a digit
+	aMarked                 // letters with a mark among them that names do not have
 	anOther
 	kindCount
 )
+
+// made reports whether values of the kind look made to be secrets.
+func (k kind) made() bool { return k >= aHash && k <= aWordDigits && k != aText && k != aWords }
+
+// named reports whether values of the kind look like names.
+func (k kind) named() bool { return k >= aPhrase && k <= aNameDigit && k != aWordDigits }
 
 // kindOf returns the kind of the value v of the label.
 //
@@ -40,11 +58,18 @@ func (m *mention) kindOf(v string) kind {
 		return aStop
 	}
 	switch k := known(v); {
+	case (k == aPin || k == aNumber) && (m.class == countable || holdsFold(m.s[m.lo:m.hi], "toke", "jeton")),
+		m.class == weak && len(v) > 4 && equalFold(v[:4], "test"): // how many tokens; the test that passes
+		return aStop
+	case k == aPin && len(v) == 4 && v[0] == '0' && strings.Trim(v, "01234567") == "": // who may read a file: 0644
+		return aNumber
 	case k != anOther:
 		return k
-	case call(v) || colour(v) || strings.Contains(v, "::") || !m.quoted && bracketed(v):
+	case tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil, // vault kv get
+		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }),
+		call(v), colour(v), strings.Contains(v, "::") && len(v) < 40, !m.quoted && bracketed(v):
 		return aCode
-	case (len(v) <= 40 || strings.IndexByte(v, ' ') >= 0) && m.c.r.classify(v) != notSecret, has("spoken", v):
+	case m.isLabel(v):
 		return aLabel
 	case len(v) >= 16 && has("idPrefixes", v[:max(0, strings.IndexAny(v, "_-"))]):
 		return aDotted
@@ -56,10 +81,34 @@ func (m *mention) kindOf(v string) kind {
 		return aStrong
 	case chancy(v):
 		return aChancy
+	case spaceJoined(v):
+		return aWords
 	case strings.IndexByte(v, ' ') >= 0 || wordy(v[strings.LastIndexByte(v, ',')+1:]) && strings.IndexByte(v, ',') > 0:
 		return aText
 	}
 	return nameKind(v)
+}
+
+// holdsFold reports whether s has one of the words, in whatever case.
+func holdsFold(s string, words ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return indexFold(s, w) >= 0 })
+}
+
+// isLabel reports whether v names a secret itself. Cookies are eaten, too, and a name has no digits and marks.
+func (m *mention) isLabel(v string) bool {
+	if digits(v) && strings.ContainsAny(v, passwordMarks) || len(v) > 40 && strings.IndexByte(v, ' ') < 0 {
+		return says(v)
+	}
+	k := m.c.r.classify(v)
+	return k != notSecret && k != credential || says(v)
+}
+
+// says reports whether v, which has no digit, says the name of a secret in a language that people speak, as forms do.
+func says(v string) bool {
+	if len(v) > 80 || digits(v) {
+		return false
+	}
+	return slices.ContainsFunc(spokenNames, func(name string) bool { return strings.Contains(v, name) })
 }
 
 // bracketed reports whether v begins or ends as an expression does.
@@ -71,16 +120,22 @@ func bracketed(v string) bool {
 // known returns the kind of what is no secret in most places, anOther for the rest.
 func known(v string) kind {
 	switch {
-	case has("stopWords", strings.TrimRight(v, ".,:;!")) || has("stateWords", v):
+	case has("stopWords", strings.TrimRight(v, ".,:;!?")) || has("stateWords", v) || date(v),
+		has("stopWords", v[:max(0, strings.IndexByte(v, '|'))]), strings.HasPrefix(v, "min:"), // required|min:8
+		identifierPath(v) && has("stopWords", v[strings.LastIndexByte(v, '.')+1:]): // Optional.empty
 		return aStop
-	case number(v) || date(v),
+	case len(v) >= 4 && len(v) <= 12 && run(v, 0, digit) == len(v):
+		return aPin
+	case number(v) && len(v) < 4, strings.Contains(v, `:"`): // a tag of a struct
+		return aStop
+	case number(v), version(v), strings.HasPrefix(v, "0x") && strings.Trim(v[2:], "0") == "",
 		number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
 		return aNumber
 	case uuid(v):
 		return aUUID
 	case strings.Contains(v, "://") || mail(v):
 		return aURL
-	case filePath(v) || strings.HasPrefix(v, "env:") ||
+	case filePath(v) || strings.HasPrefix(v, "env:") || fileName(v) ||
 		strings.IndexByte(v, '/') > 0 && strings.ContainsAny(v, ".*") && wordy(v) || strings.Count(v, "/") > 1 && wordy(v):
 		return aPath
 	case strings.HasSuffix(v, ":~#") || strings.HasSuffix(v, ":~$"): // the prompt of a shell
@@ -97,26 +152,67 @@ func known(v string) kind {
 func nameKind(v string) kind {
 	named := identifierPath(v)
 	switch {
-	case run(v, 0, letter|dash) == len(v) && strings.Count(v, "-") >= 3 && wordy(v) && v[0] != '-':
+	case byChance(v, 48):
+		return aJumble
+	case run(v, 0, letter|dash|foreign) == len(v) && 2*strings.Count(v, "-")+len(v)/8 >= 6 && wordy(v) && v[0] != '-':
 		return aPhrase
-	case len(v) >= 8 && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-1 && wordsNumber(v):
+	case len(v) >= 8 && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-max(0, min(1, 10-len(v))) &&
+		wordsNumber(v):
 		return aWordDigits
-	case named && 3*countDigits(v) <= len(v) && strings.ContainsAny(v, "._"):
+	case len(v) >= 8 && run(v, 0, slug|dot) == len(v) && numbered(v):
+		return aNumbered
+	case run(v, 0, slug|dot) == len(v) && class[v[0]]&(letter|under) != 0 && v[len(v)-1] != '.' &&
+		3*countDigits(v) <= len(v) && strings.ContainsAny(v, "._-"):
 		return aDotted
+	case run(v, 0, letter) == len(v) && wordFrom(v, 0, len(v)) < len(v):
+		return aCamel
 	case run(v, 0, letter|dash) == len(v) || v[0] >= 0x80 && !digits(v):
 		return aWord
 	case named:
 		return aNameDigit
+	case len(v) >= 6 && len(v) <= 64 && strings.ContainsAny(strings.TrimRight(v, "?!"), passwordMarks) &&
+		holds(v, letter) && !strings.ContainsAny(v, " (){}[]<>|\"'`\\/:"):
+		return aMarked
 	}
 	return anOther
+}
+
+// spaceJoined reports whether v is of three to eight words, the last of which may be a number, and none is one that
+// sentences are made with: a pass phrase.
+func spaceJoined(v string) bool {
+	n := 0
+	for w := range strings.FieldsSeq(v) {
+		n++
+		if run(w, 0, letter|foreign) < len(w) && !digits(w) || has("stopWords", w) {
+			return false
+		}
+	}
+	return n >= 3 && n <= 8
+}
+
+// byChance reports whether v is of letters that follow each other as chance has them, or of letters of both cases with
+// digits among them, and no words: qnzvkp, A0buBP.
+func byChance(v string, below int) bool {
+	if len(v) < 6 || run(v, 0, alnum) < len(v) {
+		return false
+	}
+	x := look(v)
+	return jumbled(v, 4, below) || x.bothCases() && x.turns >= 2 && x.inWords == 0
 }
 
 // wordsNumber reports whether v, of letters and digits, is of one case, or has a number behind its words, sunFlower42,
 // that is no size: parseUtf16.
 func wordsNumber(v string) bool {
 	end := run(v, 0, letter)
-	return wordFrom(v, 0, len(v)) == len(v) ||
+	return wordFrom(v, 0, len(v)) == len(v) || end > 1 && end+2 < len(v) && // tig3rJumping
+		class[v[end-1]]&class[v[min(end+1, len(v)-1)]]&lower != 0 ||
 		class[v[0]]&lower != 0 && run(v, end, digit) == len(v) && !lists["sizes"][v[end:]]
+}
+
+// numbered reports whether what follows the last sign in v is a number of up to four digits, behind words.
+func numbered(v string) bool {
+	at := strings.LastIndexAny(v, "-_.") + 1
+	return at > 4 && at < len(v) && len(v) <= at+4 && run(v, at, digit) == len(v) && !digits(v[:at]) && wordy(v[:at-1])
 }
 
 // looks are the figures of a value that tell chance from words.
@@ -190,6 +286,14 @@ func wordy(v string) bool { return 2*look(v).inWords > len(v) && !gibberish(v) }
 // gibberish reports whether the letters of v, a dozen or more, follow each other as they do by chance and not as they
 // do in words: what distinguishes a random password in lower case from a name.
 func gibberish(v string) bool {
+	// The average of what chance makes is lower than that of words, and the longer a run of letters is, the less it has to
+	// differ from theirs to be sure.
+	return jumbled(v, 11, 50) || jumbled(v, 14, 53) || len(v) >= 12 && jumbled(v, 8, 45)
+}
+
+// jumbled reports whether v has pairs of letters, as many as atLeast or more, and they are as seldom in words as below
+// says: ten times the average of what data for pairs has.
+func jumbled(v string, atLeast, below int) bool {
 	sum, n := 0, 0
 	for i := 1; i < len(v); i++ {
 		a, b := class[v[i-1]], class[v[i]]
@@ -198,9 +302,7 @@ func gibberish(v string) bool {
 			n++
 		}
 	}
-	// The average of what chance makes is lower than that of words, and the longer a run of letters is, the less it has to
-	// differ from theirs to be sure.
-	return n >= 11 && 10*sum < 50*n || n >= 14 && 10*sum < 53*n || n >= 8 && len(v) >= 12 && 10*sum < 45*n
+	return n >= atLeast && 10*sum < below*n
 }
 
 // strong reports whether v is a password as people make them where one is asked for, Sunflower42! or sun$flower7:
@@ -211,7 +313,9 @@ func strong(v string) bool {
 		return false
 	}
 	x := look(v)
-	return x.mixed() && !camelCase(v) && (x.bothCases() || strings.ContainsAny(v, "!@#$%^&*?~+")) ||
+	// Of other alphabets those count that have cases: Cyrillic, Greek, letters with accents.
+	return x.mixed() && !camelCase(v) && (x.bothCases() || strings.ContainsAny(v, passwordMarks) ||
+		x.seen&foreign != 0 && strings.IndexFunc(v, func(c rune) bool { return c >= 0x590 }) < 0) ||
 		len(v) >= 10 && x.cases >= 4 && !wordy(v) // lQngPU_CMLZKo
 }
 
@@ -270,6 +374,7 @@ func colour(v string) bool {
 // call reports whether v calls or indexes something: getenv("X", f(x), a[0].
 func call(v string) bool {
 	end := run(v, 0, word|dot)
+	end = skip(v, end, min(end+1, len(v)-1), "!?") // System.fetch_env!("X")
 	return end > 0 && end < len(v) && class[v[0]]&digit == 0 &&
 		(oneByteOf("([", v[end]) || v[end] == '<' && strings.IndexByte(v[:end], '.') > 0)
 }
@@ -282,7 +387,25 @@ func identifierPath(v string) bool {
 // number reports whether v is a number, as counts of tokens are.
 func number(v string) bool {
 	v = v[:len(v)-min(1, len(v)-len(strings.TrimRight(v, "kKmM")))]
+	if k := strings.Index(v, "e+"); k > 0 { // 1.7e+09
+		v = v[:k]
+	}
 	return digits(v) && strings.Trim(v, "0123456789.,_-+%") == ""
+}
+
+// version reports whether v is the version of a program: v2.14.0-rc.1.
+func version(v string) bool {
+	i := skip(v, 0, 1, "v")
+	for n := 0; i < len(v); n++ {
+		end := run(v, i, digit)
+		if end == i {
+			return false
+		} else if n > 0 && (end == len(v) || oneByteOf("-+~", v[end])) {
+			return true
+		}
+		i = skip(v, end, end+1, ".")
+	}
+	return false
 }
 
 // uuid reports whether v is a UUID.
@@ -297,9 +420,16 @@ func mail(v string) bool {
 		run(host, 0, alnum|dash|dot) == len(host)
 }
 
-// date reports whether v begins like a date.
+// date reports whether v begins like a date: 2026-01-31, 31.01.2026.
 func date(v string) bool {
-	return len(v) >= 10 && oneByteOf("-/", v[4]) && run(v, 0, digit) == 4 && run(v, 5, digit) == 7
+	return len(v) >= 10 && (oneByteOf("-/", v[4]) && run(v, 0, digit) == 4 && run(v, 5, digit) == 7 ||
+		oneByteOf("./", v[2]) && v[2] == v[5] && run(v, 0, digit) == 2 && run(v, 3, digit) == 5 && run(v, 6, digit) == 10)
+}
+
+// fileName reports whether v ends like the name of a file: cookies.txt, a/b.pem.
+func fileName(v string) bool {
+	k := strings.LastIndexByte(v, '.')
+	return k > 0 && v[0] != '.' && run(v, 0, slug|dot|plusSlash) == len(v) && has("extensions", v[k+1:])
 }
 
 // filePath reports whether v is the path of a file.
@@ -344,7 +474,8 @@ func sentence(v string) bool {
 // blank reports whether v is no value: a placeholder, redacted already, a command, a public key of Stripe, an id that
 // has a rule.
 func blank(v string) bool {
-	return sentence(v) || placeholder(v) || marked(v) || strings.Contains(strings.TrimSpace(v), " --") ||
+	return sentence(v) || placeholder(v) || marked(v) ||
+		strings.HasPrefix(v, "--") || strings.Contains(strings.TrimSpace(v), " --") ||
 		strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") ||
 		len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA"))
 }
@@ -378,8 +509,10 @@ func placeholder(v string) bool {
 	}
 	last := v[len(v)-1]
 	switch v[0] {
+	case '-': // of ${NAME:-$(command)}
+		return strings.HasPrefix(v, "-$")
 	case '$':
-		return variable(v)
+		return variable(v[:until(v, 1, len(v), "/")]) // $HOME/name
 	case '<':
 		return last == '>' && (!digits(v) || strings.ContainsAny(v, " ("))
 	case '{':

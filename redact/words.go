@@ -58,6 +58,9 @@ func has(list, word string) bool {
 
 var pairs = strings.Join(words["pairs"], "")
 
+// spokenNames are the names of secrets in the languages that people speak.
+var spokenNames = phrasesOf("spoken")
+
 // phrasesOf are the phrases of a list; those that people speak as they are in a line, begin it, and are shouted.
 func phrasesOf(list string) (out []string) {
 	for _, phrase := range words[list] {

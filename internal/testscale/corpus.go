@@ -62,33 +62,50 @@ var words = strings.Fields("falcon winter dragon sunset orchid copper marble tun
 	"lantern meadow cobalt walnut summit glacier ember thistle pigeon velvet canyon anchor bramble cactus domino " +
 	"fennel gopher hazel indigo jasper kettle lagoon magnet nectar oyster parsley quartz raven")
 
-// human returns a password as people make them, in one of ten styles.
+// styles are how people make passwords: of words (w), with a capital (T), in the spelling of crackers (l, L, and $ with
+// marks), digits (as many), and one of some marks (m); 16, 17 and 20 are made by chance.
+var styles = [...]string{6: "T T 4", 1: "T m 4", 2: "w - T - 2", 3: "L ! 1", 4: "w - w - w - w", 5: "w w 2", 7: "w 1 w",
+	8: "w", 9: "w T 2", 10: "l _ 3 w", 11: "w . w . 3", 12: "T _ T _ 2", 13: "w - w - w", 14: "w w 1", 15: "T ß- w -ü 1",
+	18: "w . w . w", 19: "l - l", 21: "w _ w", 22: "w . w", 23: "w T", 24: "T - T", 25: "w \u00a0 w \u00a0 w", 26: "$"}
+
+// human returns a password as people make them, in one of the styles.
 func human(style int, rng *rand.Rand) string {
 	word := func() string { return words[rng.IntN(len(words))] }
 	title := func() string { w := word(); return strings.ToUpper(w[:1]) + w[1:] }
 	digits := strconv.Itoa(1000 + rng.IntN(9000))
 	mark := "!#$%&*+-.?@^_~"[rng.IntN(14):][:1]
 	switch style {
-	case 1:
-		return title() + mark + digits
-	case 2:
-		return word() + "-" + title() + "-" + digits[:2]
-	case 3:
-		return strings.NewReplacer("a", "4", "e", "3", "o", "0").Replace(title()+title()) + "!" + digits[:1]
-	case 4:
-		return word() + "-" + word() + "-" + word() + "-" + word()
-	case 5:
-		return word() + word() + digits[:2]
-	case 7:
-		return word() + digits[:1] + word()
-	case 8:
-		return word()
-	case 9:
-		return word() + title() + digits[:2]
-	case 10:
-		return strings.NewReplacer("a", "4", "e", "3", "o", "0", "i", "1").Replace(title()) + "_" + digits[:3] + word()
+	case 16: // letters, or with a digit, of both cases
+		return chance('r', 6+rng.IntN(4), rng)
+	case 17: // a UUID
+		x := chance('h', 36, rng)
+		return x[:8] + "-" + x[9:13] + "-4" + x[15:18] + "-a" + x[20:23] + "-" + x[24:]
+	case 20:
+		return chance('x', 6+rng.IntN(3), rng)
 	}
-	return title() + title() + digits
+	var out strings.Builder
+	for piece := range strings.SplitSeq(styles[style], " ") {
+		switch piece {
+		case "w":
+			piece = word()
+		case "T":
+			piece = title()
+		case "L":
+			piece = strings.NewReplacer("a", "4", "e", "3", "o", "0").Replace(title() + title())
+		case "l":
+			piece = strings.NewReplacer("a", "4", "e", "3", "o", "0", "i", "1").Replace(title())
+		case "$":
+			piece = strings.NewReplacer("a", "@", "e", "3", "o", "0", "s", "$").Replace(word() + title())
+		case "m":
+			piece = mark
+		case "1", "2", "3", "4":
+			piece = digits[:piece[0]-'0']
+		case "\u00a0":
+			piece = " "
+		}
+		out.WriteString(piece)
+	}
+	return out.String()
 }
 
 // ExpandSecret replaces what a line of the corpus leaves to chance: ‹KINDn› is a secret of n random bytes, ⟨KINDn⟩ a
