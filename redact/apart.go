@@ -130,7 +130,8 @@ func (m *mention) near(t *token, by join) bool {
 	case by == ahead && f.kind == aPhrase && f.marks>>isQuoted&1 == 0, // eslint-disable-next-line no-secrets
 		by != argument && (f.kind == aWords || f.kind < aHash && f.kind != aUUID && f.kind != aPin),
 		f.kind == aPin && (owned || m.class <= countable), f.kind == aUUID && owned, // request_id=…
-		has("ofObjects", m.c.ownerOf(t.lo)):
+		by != argument && by != apart && f.kind.named() && f.kind != aPhrase && f.kind != aNumbered,
+		has("ofLinks", m.c.ownerOf(t.lo)):
 		return false
 	}
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
@@ -256,7 +257,7 @@ func border(s string, i, end int) bool {
 // addToken notes the token s[lo:hi] with the features that do not depend on its label.
 func (c *scan) addToken(lo, hi int, quoted bool) {
 	v := c.s[lo:hi]
-	if len(v) < 4 || blank(v) || strings.HasPrefix(strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`"), "](") {
+	if len(v) < 4 || blank(v) || !quoted && hi < len(c.s) && c.s[hi] == '(' || strings.HasPrefix(strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`"), "](") {
 		return // what a link says is no secret
 	}
 	m := &c.cell

@@ -164,11 +164,13 @@ func (m *mention) never(k kind, v string, hi int) bool {
 	switch {
 	case k == aPath, k == anAlgorithm && len(v) < 24, strings.HasPrefix(v, "(*"):
 		return true
+	case m.join == item && (k < aHash && k != aPin && k != aUUID || k.named() && m.c.ownerOf(hi-len(v)) != ""):
+		return true // credentials: {region: eu-west-1, version: 2.1}
 	case m.join == bare:
 		label := strings.TrimRight(m.s[m.lo:m.hi], "sS")
 		return k == aNumber || m.quoted && strings.HasPrefix(m.s[hi:], `":`) || k.named() && equalFold(label, "secret")
 	}
-	return k == aStop && m.class == credential
+	return k == aStop && (m.class == credential || m.class == countable)
 }
 
 // judged decides by the features of the value s[lo:hi].
@@ -280,8 +282,9 @@ func (m *mention) joined(i int) bool {
 		return false
 	}
 	v := m.s[lo:max(lo, hi)]
-	// What is redacted already has had its secret: nothing near it is looked at for the same label.
-	m.settled = v != "" && marked(v) || strings.HasPrefix(v, "ENC[") // of SOPS
+	// What is redacted already has had its secret, and tokens that are counted have none: nothing near it is looked at for
+	// the same label.
+	m.settled = v != "" && (marked(v) || m.class == countable && number(v)) || strings.HasPrefix(v, "ENC[") // of SOPS
 	// Where nothing but a value can be, as in an element of XML, it goes whatever it looks like.
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
 		m.c.note(lo, hi, Marker)

@@ -59,7 +59,8 @@ func (m *mention) kindOf(v string) kind {
 	}
 	switch k := known(v); {
 	case (k == aPin || k == aNumber) && (m.class == countable || holdsFold(m.s[m.lo:m.hi], "toke", "jeton")),
-		m.class == weak && len(v) > 4 && equalFold(v[:4], "test"): // how many tokens; the test that passes
+		m.class == weak && len(v) > 4 && equalFold(v[:4], "test"), // how many tokens; the test that passes
+		k == aPin && m.class == keyed && !m.quoted:                // MIN_VERSION_WITH_KEY = 54441
 		return aStop
 	case k == aPin && len(v) == 4 && v[0] == '0' && strings.Trim(v, "01234567") == "": // who may read a file: 0644
 		return aNumber
@@ -209,10 +210,11 @@ func wordsNumber(v string) bool {
 		class[v[0]]&lower != 0 && run(v, end, digit) == len(v) && !lists["sizes"][v[end:]]
 }
 
-// numbered reports whether what follows the last sign in v is a number of up to four digits, behind words.
+// numbered reports whether what follows the last sign in v is a number of up to four digits, behind words that are not
+// those of a region: eu-west-1.
 func numbered(v string) bool {
 	at := strings.LastIndexAny(v, "-_.") + 1
-	return at > 4 && at < len(v) && len(v) <= at+4 && run(v, at, digit) == len(v) && !digits(v[:at]) && wordy(v[:at-1])
+	return at > 4 && v[2] != '-' && at < len(v) && len(v) <= at+4 && run(v, at, digit) == len(v) && !digits(v[:at]) && wordy(v[:at-1])
 }
 
 // looks are the figures of a value that tell chance from words.
@@ -475,7 +477,7 @@ func sentence(v string) bool {
 // has a rule.
 func blank(v string) bool {
 	return sentence(v) || placeholder(v) || marked(v) ||
-		strings.HasPrefix(v, "--") || strings.Contains(strings.TrimSpace(v), " --") ||
+		strings.HasPrefix(v, "--") && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
 		strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") ||
 		len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA"))
 }

@@ -169,7 +169,9 @@ func trainingTexts(t testing.TB) []corpusEntry {
 	for name, text := range cleanTexts {
 		texts = append(texts, corpusEntry{"!" + name, text, nil})
 	}
-	texts = append(texts, vendorTexts(24)...)
+	for _, e := range vendorTexts(24) {
+		texts = append(texts, corpusEntry{"!" + e.class, e.text, e.secrets})
+	}
 	for _, text := range []string{"passcode: 078-05-1120", "password=078051120", "Password: 83921734",
 		"secret: 4711-0815", `"password": 83921734`, "PASSWORD=4711", "SECRET: 078-05-1120", "PASSWORD: 4711-08-1512",
 		"ACCESS_CODE: 1234-56-7890"} {
