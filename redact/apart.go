@@ -126,12 +126,7 @@ func (m *mention) near(t *token, by join) bool {
 		return false
 	}
 	f := t.f
-	switch owned := f.marks>>isOwned&1 != 0; {
-	case by == ahead && f.kind == aPhrase && f.marks>>isQuoted&1 == 0, // eslint-disable-next-line no-secrets
-		by != argument && (f.kind == aWords || f.kind < aHash && f.kind != aUUID && f.kind != aPin),
-		f.kind == aPin && (owned || m.class <= countable), f.kind == aUUID && owned, // request_id=…
-		by != argument && by != apart && f.kind.named() && f.kind != aPhrase && f.kind != aNumbered,
-		has("ofLinks", m.c.ownerOf(t.lo)):
+	if m.farFrom(t, by) {
 		return false
 	}
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
@@ -146,6 +141,22 @@ func (m *mention) near(t *token, by join) bool {
 	}
 	f.set(isClose, len(between) < 32 && !strings.Contains(between, ". "))
 	return m.judged(f, t.lo, t.hi) && m.c.note(t.lo, t.hi, Marker)
+}
+
+// farFrom reports whether the token is of a kind that needs a nearer label to be its secret.
+func (m *mention) farFrom(t *token, by join) bool {
+	owned := t.f.marks>>isOwned&1 != 0
+	switch k := t.f.kind; {
+	case k == aPin:
+		return owned || m.class <= countable
+	case k == aUUID:
+		return owned // request_id=…
+	case by == ahead && k == aPhrase && t.f.marks>>isQuoted&1 == 0, // eslint-disable-next-line no-secrets
+		by != argument && (k == aWords || k < aHash),
+		by != argument && by != apart && k.named() && k != aPhrase && k != aNumbered:
+		return true
+	}
+	return has("ofLinks", m.c.ownerOf(t.lo))
 }
 
 // hints reports whether the token may be the secret of a label that names none, or looks like what identifies

@@ -57,18 +57,10 @@ func (m *mention) kindOf(v string) kind {
 		}
 		return aStop
 	}
-	switch k := known(v); {
-	case (k == aPin || k == aNumber) && (m.class == countable || holdsFold(m.s[m.lo:m.hi], "toke", "jeton")),
-		m.class == weak && len(v) > 4 && equalFold(v[:4], "test"), // how many tokens; the test that passes
-		k == aPin && m.class == keyed && !m.quoted:                // MIN_VERSION_WITH_KEY = 54441
-		return aStop
-	case k == aPin && len(v) == 4 && v[0] == '0' && strings.Trim(v, "01234567") == "": // who may read a file: 0644
-		return aNumber
+	switch k := m.knownKind(v); {
 	case k != anOther:
 		return k
-	case tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil, // vault kv get
-		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }),
-		call(v), colour(v), strings.Contains(v, "::") && len(v) < 40, !m.quoted && bracketed(v):
+	case m.isCode(v):
 		return aCode
 	case m.isLabel(v):
 		return aLabel
@@ -88,6 +80,28 @@ func (m *mention) kindOf(v string) kind {
 		return aText
 	}
 	return nameKind(v)
+}
+
+// knownKind returns the kind of what is no secret in most places, or under such a label: how many tokens, the test that
+// passes, who may read a file. It is anOther for the rest.
+func (m *mention) knownKind(v string) kind {
+	k := known(v)
+	switch {
+	case (k == aPin || k == aNumber) && (m.class == countable || holdsFold(m.s[m.lo:m.hi], "toke", "jeton")),
+		m.class == weak && len(v) > 4 && equalFold(v[:4], "test"),
+		k == aPin && m.class == keyed && !m.quoted: // MIN_VERSION_WITH_KEY = 54441
+		return aStop
+	case k == aPin && len(v) == 4 && v[0] == '0' && strings.Trim(v, "01234567") == "": // 0644
+		return aNumber
+	}
+	return k
+}
+
+// isCode reports whether v is a call, a type, a command, a regular expression, or begins or ends as an expression does.
+func (m *mention) isCode(v string) bool {
+	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
+		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
+		call(v) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && bracketed(v)
 }
 
 // holdsFold reports whether s has one of the words, in whatever case.
@@ -121,14 +135,10 @@ func bracketed(v string) bool {
 // known returns the kind of what is no secret in most places, anOther for the rest.
 func known(v string) kind {
 	switch {
-	case has("stopWords", strings.TrimRight(v, ".,:;!?")) || has("stateWords", v) || date(v),
-		has("stopWords", v[:max(0, strings.IndexByte(v, '|'))]), strings.HasPrefix(v, "min:"), // required|min:8
-		identifierPath(v) && has("stopWords", v[strings.LastIndexByte(v, '.')+1:]): // Optional.empty
+	case stops(v):
 		return aStop
 	case len(v) >= 4 && len(v) <= 12 && run(v, 0, digit) == len(v):
 		return aPin
-	case number(v) && len(v) < 4, strings.Contains(v, `:"`): // a tag of a struct
-		return aStop
 	case number(v), version(v), strings.HasPrefix(v, "0x") && strings.Trim(v[2:], "0") == "",
 		number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
 		return aNumber
@@ -149,6 +159,15 @@ func known(v string) kind {
 	return anOther
 }
 
+// stops reports whether v is a word that follows the name of a secret and is none, a date, a small number, a rule of
+// validation, a tag of a struct.
+func stops(v string) bool {
+	return has("stopWords", strings.TrimRight(v, ".,:;!?")) || has("stateWords", v) || date(v) ||
+		has("stopWords", v[:max(0, strings.IndexByte(v, '|'))]) || strings.HasPrefix(v, "min:") || // required|min:8
+		identifierPath(v) && has("stopWords", v[strings.LastIndexByte(v, '.')+1:]) || // Optional.empty
+		number(v) && len(v) < 4 || strings.Contains(v, `:"`)
+}
+
 // nameKind returns the kind of what may be a word or a name.
 func nameKind(v string) kind {
 	named := identifierPath(v)
@@ -162,8 +181,7 @@ func nameKind(v string) kind {
 		return aWordDigits
 	case len(v) >= 8 && run(v, 0, slug|dot) == len(v) && numbered(v):
 		return aNumbered
-	case run(v, 0, slug|dot) == len(v) && class[v[0]]&(letter|under) != 0 && v[len(v)-1] != '.' &&
-		3*countDigits(v) <= len(v) && strings.ContainsAny(v, "._-"):
+	case dotted(v):
 		return aDotted
 	case run(v, 0, letter) == len(v) && wordFrom(v, 0, len(v)) < len(v):
 		return aCamel
@@ -171,11 +189,22 @@ func nameKind(v string) kind {
 		return aWord
 	case named:
 		return aNameDigit
-	case len(v) >= 6 && len(v) <= 64 && strings.ContainsAny(strings.TrimRight(v, "?!"), passwordMarks) &&
-		holds(v, letter) && !strings.ContainsAny(v, " (){}[]<>|\"'`\\/:"):
+	case hasMarks(v):
 		return aMarked
 	}
 	return anOther
+}
+
+// dotted reports whether v is of names that dots, underscores or hyphens join.
+func dotted(v string) bool {
+	return run(v, 0, slug|dot) == len(v) && class[v[0]]&(letter|under) != 0 && v[len(v)-1] != '.' &&
+		3*countDigits(v) <= len(v) && strings.ContainsAny(v, "._-")
+}
+
+// hasMarks reports whether v is of letters with a mark among them that names do not have.
+func hasMarks(v string) bool {
+	return len(v) >= 6 && len(v) <= 64 && strings.ContainsAny(strings.TrimRight(v, "?!"), passwordMarks) &&
+		holds(v, letter) && !strings.ContainsAny(v, " (){}[]<>|\"'`\\/:")
 }
 
 // spaceJoined reports whether v is of three to eight words, the last of which may be a number, and none is one that
