@@ -268,8 +268,9 @@ func border(s string, i, end int) bool {
 // addToken notes the token s[lo:hi] with the features that do not depend on its label.
 func (c *scan) addToken(lo, hi int, quoted bool) {
 	v := c.s[lo:hi]
-	if len(v) < 4 || blank(v) || !quoted && hi < len(c.s) && c.s[hi] == '(' || strings.HasPrefix(strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`"), "](") {
-		return // what a link says is no secret
+	after := strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`")
+	if len(v) < 4 || blank(v) || !quoted && strings.HasPrefix(c.s[hi:], "(") || strings.HasPrefix(after, "](") {
+		return // what is called and what a link says is no secret
 	}
 	m := &c.cell
 	*m = mention{c: c, s: c.s, quoted: quoted}

@@ -59,8 +59,8 @@ func (m *mention) sign() (int, bool) {
 	return i, i < len(s)
 }
 
-// formField returns where the value of a field of a form begins whose name is s[lo:hi], 0 where there is none: below the
-// header Content-Disposition: form-data; name="password" and an empty line.
+// formField returns where the value of a field of a form begins whose name is s[lo:hi], 0 where there is none: below
+// the header Content-Disposition: form-data; name="password" and an empty line.
 func formField(s string, lo, hi int) int {
 	if !strings.HasSuffix(s[:max(0, lo-1)], "name=") || !strings.Contains(s[max(0, lo-64):lo], "form-data") {
 		return 0

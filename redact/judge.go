@@ -255,7 +255,7 @@ func (c *scan) named(e *entry, begin int) bool {
 	// The cheap questions come first: is anything joined to the key, or near it, that may be a value? Only then is the
 	// key taken into its words.
 	i, ok := m.sign()
-	if m.join == bare && oneByteOf("]", c.s[min(hi, len(c.s)-1)]) { // [redacted:aws-key] SECRET
+	if m.join == bare && strings.HasPrefix(c.s[hi:], "]") { // [redacted:aws-key] SECRET
 		m.join = setting
 	}
 	if !ok && !m.inRow() && !m.hasTokens() {

@@ -142,7 +142,8 @@ func trainingTexts(t testing.TB) []corpusEntry {
 	texts = append(append(texts, generated("secret", 30)...), generated("harmless", 10)...)
 	texts = append(append(texts, generated("names", 40)...), generated("near", 12)...)
 	for name := range strings.FieldsSeq("harmless damage places_harmless fresh_a_harmless " +
-		"fresh_b_harmless fresh_c_harmless fresh_d_harmless fresh_e_harmless fresh_g_harmless fresh_i_harmless fresh_r_harmless fresh_s_harmless fresh_t_harmless code_harmless") {
+		"fresh_b_harmless fresh_c_harmless fresh_d_harmless fresh_e_harmless fresh_g_harmless fresh_i_harmless " +
+		"fresh_r_harmless fresh_s_harmless fresh_t_harmless code_harmless") {
 		for _, e := range readCorpus(t, name+".txt", 1) {
 			if !strings.HasPrefix(name, "fresh") && name != "code_harmless" {
 				e.class = "!" + e.class

@@ -880,7 +880,8 @@ func TestRunIsAsTheAgentAlone(t *testing.T) {
 		_, _ = syscall.Wait4(cmd.Process.Pid, &stopped, syscall.WUNTRACED, nil)
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGCONT)
 		_ = in.Close()
-		if _, _ = syscall.Wait4(cmd.Process.Pid, &ended, syscall.WUNTRACED, nil); !stopped.Stopped() || ended.ExitStatus() != 5 {
+		_, _ = syscall.Wait4(cmd.Process.Pid, &ended, syscall.WUNTRACED, nil)
+		if !stopped.Stopped() || ended.ExitStatus() != 5 {
 			t.Errorf("stopped: %#x, and when it went on: %#x", stopped, ended)
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		}
