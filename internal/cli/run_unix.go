@@ -69,7 +69,10 @@ func runAgent(path string, args, env []string, began func(pid int)) (code int, e
 		case pid == 0: // it is stopped still
 			_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 			options = syscall.WUNTRACED
-		case status.Stopped(): // a terminal stops both, and by now both may go on again
+		case status.Stopped():
+			// A terminal stops both, and by now both may go on again. Until it has stopped this process, too, the agent
+			// would be found stopped still.
+			time.Sleep(50 * time.Millisecond)
 			options = syscall.WUNTRACED | syscall.WCONTINUED | syscall.WNOHANG
 		case status.Continued():
 			options = syscall.WUNTRACED
