@@ -68,10 +68,13 @@ func (m *mention) wrapped(i int) (lo, hi int) {
 		return i, until(s, i, maxJudged, s[m.hi:m.hi+1]+"\n")
 	case m.join == colon && strings.HasPrefix(s[i:], "Str("):
 		return i + len("Str("), until(s, i, maxJudged, ")\n")
-	case m.join <= spaced && (strings.HasPrefix(s[i:], "q{") || strings.HasPrefix(s[i:], "[[") ||
-		strings.HasPrefix(s[i:], "q(")): // of Perl and Lua
+	case m.join <= spaced && len(s) > i+2 && (s[i] == 'q' && oneByteOf("({", s[i+1]) || s[i:i+2] == "[["): // of Perl and Lua
 		lo = i + 2
-		return lo, until(s, lo, maxJudged, "})]\n")
+		line, closer := s[lo:until(s, lo, maxJudged, "\n")], map[byte]string{'(': ")", '{': "}", '[': "]]"}[s[i+1]]
+		if hi = lo + strings.Index(line+closer, closer); s[i] == 'q' || strings.IndexByte(s[lo:hi], ',') < 0 {
+			m.quoted = true
+			return lo, hi
+		}
 	case strings.HasPrefix(s[i:], "<![CDATA["): // <password><![CDATA[SECRET]]></password>
 		lo = i + len("<![CDATA[")
 		return lo, lo + strings.Index(s[lo:min(len(s), lo+maxHeader)]+"]]>", "]]>")
