@@ -163,7 +163,7 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 
 // A server that cannot take the request now is asked again, when and as often as it makes sense.
 func TestBusyServerIsAskedAgain(t *testing.T) {
-	b, w := bundleOf(t, asked), wires[0]
+	b, w, all := bundleOf(t, asked), wires[0], t
 	for _, c := range []struct {
 		name     string
 		status   int
@@ -210,7 +210,7 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 				}
 				_, _ = io.WriteString(rw, w.reply("here"))
 			}))
-			defer s.Close()
+			all.Cleanup(s.Close) // it closes idle connections of the others, too
 			begin := time.Now()
 			_, err := b.Run(t.Context(), &Client{Format: FormatOf(w.format), Endpoint: s.URL})
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
