@@ -130,7 +130,7 @@ func (m *mention) near(t *token, by join) bool {
 		return false
 	}
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
-	if (m.class == hint || f.kind == aHash && (m.class <= countable || t.hi-t.lo == 40)) && !m.hints(t) {
+	if (m.class == hint || (f.kind == aHash || f.kind == aUUID) && (m.class <= countable || t.hi-t.lo == 40)) && !m.hints(t) {
 		return false
 	}
 	f.join, f.class = by, m.class
@@ -150,7 +150,7 @@ func (m *mention) farFrom(t *token, by join) bool {
 	case k == aPin:
 		return owned || m.class <= countable
 	case k == aUUID:
-		return owned // request_id=…
+		return owned || m.class <= countable && by != apart && t.f.marks>>isQuoted&1 == 0 // token refreshed, request …
 	case by == ahead && k == aPhrase && t.f.marks>>isQuoted&1 == 0, // eslint-disable-next-line no-secrets
 		by != argument && (k == aWords || k < aHash),
 		by != argument && by != apart && k.named() && k != aPhrase && k != aNumbered:
@@ -269,8 +269,10 @@ func border(s string, i, end int) bool {
 func (c *scan) addToken(lo, hi int, quoted bool) {
 	v := c.s[lo:hi]
 	after := strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`")
-	if len(v) < 4 || blank(v) || !quoted && strings.HasPrefix(c.s[hi:], "(") || strings.HasPrefix(after, "](") {
-		return // what is called and what a link says is no secret
+	end := run(v, 0, word)
+	if len(v) < 4 || blank(v) || !quoted && strings.HasPrefix(c.s[hi:], "(") || strings.HasPrefix(after, "](") ||
+		quoted && end > 0 && strings.HasPrefix(strings.TrimRight(v[end:], "="), "=") {
+		return // what is called, what a link says and "NAME=value" are no secrets
 	}
 	m := &c.cell
 	*m = mention{c: c, s: c.s, quoted: quoted}

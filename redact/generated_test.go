@@ -168,7 +168,8 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		{"fresh_o", 5, 3, 1, false}, {"fresh_p", 5, 2, 1, false}, {"fresh_q", 7, 3, 1, false},
 		// Of the hardest looks, which no label is near in a fifth of the places. The weights know r, s and t.
 		{"fresh_r", 26, 12, 1, false}, {"fresh_s", 26, 20, 2, false}, {"fresh_t", 26, 20, 2, false},
-		{"fresh_u", 26, 17, 3, true}, {"fresh_v", 26, 10, 1, true}} {
+		{"fresh_u", 26, 17, 3, true}, {"fresh_v", 26, 10, 1, true},
+		{"fresh_w", 26, 12, 1, true}} {
 		secrets, harmless := readCorpus(t, c.name+".txt", c.times), readCorpus(t, c.name+"_harmless.txt", 1)
 		left, changed := 0, 0
 		log := func(what string, e corpusEntry, out string) {

@@ -162,13 +162,15 @@ func (m *mention) secret(lo, hi int) bool {
 // the name of a secret: secret "db-login" not found.
 func (m *mention) never(k kind, v string, hi int) bool {
 	switch {
-	case k == aPath, k == anAlgorithm && len(v) < 24, strings.HasPrefix(v, "(*"):
+	case k == aPath, k == anAlgorithm && len(v) < 24, strings.HasPrefix(v, "(*"),
+		m.join == colon && !m.quoted && k.named() && strings.HasPrefix(m.s[hi:], ",\n"): // Token: actual,
 		return true
 	case m.join == item && (k < aHash && k != aPin && k != aUUID || k.named() && m.c.ownerOf(hi-len(v)) != ""):
 		return true // credentials: {region: eu-west-1, version: 2.1}
 	case m.join == bare:
 		label := strings.TrimRight(m.s[m.lo:m.hi], "sS")
-		return k == aNumber || m.quoted && strings.HasPrefix(m.s[hi:], `":`) || k.named() && equalFold(label, "secret")
+		return k == aNumber || k == aHash && len(v) < 12 && m.class <= countable || // travis [5c249dc]
+			m.quoted && strings.HasPrefix(m.s[hi:], `":`) || k.named() && equalFold(label, "secret")
 	}
 	return k == aStop && (m.class == credential || m.class == countable)
 }

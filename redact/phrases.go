@@ -96,7 +96,7 @@ func (m *mention) behind(signs []string) int {
 // inflected returns the end of the name s[lo:hi] with up to four more letters: Lösenordet, пароля.
 func inflected(s string, lo, hi int) int {
 	end := hi
-	for n := 0; n < 4 && end < len(s) && hi-lo >= 5; n++ {
+	for n := 0; n < 4 && end < len(s) && hi-lo >= 5 && s[lo:min(hi, lo+4)] != "the "; n++ { // the pin, not the pinned
 		switch c := s[end]; {
 		case class[c]&lower != 0 && class[s[hi-1]]&lower != 0:
 			end++
@@ -198,7 +198,8 @@ func grouped(c *scan, m *mention) bool {
 // hinted finds what looks like a password or a key in the statement of the label, or in the line below.
 func hinted(c *scan, m *mention) bool {
 	m.class = hint
-	if end := skip(c.s, m.hi, m.hi+1, "s"); end < len(c.s) && class[c.s[end]]&alnum != 0 {
+	if end := skip(c.s, m.hi, m.hi+1, "s"); end < len(c.s) && class[c.s[end]]&alnum != 0 ||
+		holdsFold(c.s[max(c.floor, m.lo-40):m.lo], "cache ") { // Cache not found for input keys: …
 		return false
 	}
 	// What is found so is the least sure of all: it yields to what a name or a shape shows at the same place.

@@ -128,7 +128,7 @@ func says(v string) bool {
 
 // bracketed reports whether v begins or ends as an expression does.
 func bracketed(v string) bool {
-	return oneByteOf("([{<*&:!", v[0]) || class[v[0]]&letter != 0 && strings.IndexByte(v, '{') > 0 ||
+	return oneByteOf("([{<*&:!^", v[0]) || class[v[0]]&letter != 0 && strings.IndexByte(v, '{') > 0 ||
 		v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0
 }
 
@@ -174,7 +174,8 @@ func nameKind(v string) kind {
 	switch {
 	case byChance(v, 48):
 		return aJumble
-	case run(v, 0, letter|dash|foreign) == len(v) && 2*strings.Count(v, "-")+len(v)/8 >= 6 && wordy(v) && v[0] != '-':
+	case run(v, 0, letter|dash|foreign) == len(v) && 2*strings.Count(v, "-")+len(v)/8 >= 6 && wordy(v) &&
+		(strings.IndexByte(v, '-') > 0 || wordFrom(v, 0, len(v)) == len(v)):
 		return aPhrase
 	case len(v) >= 8 && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-max(0, min(1, 10-len(v))) &&
 		wordsNumber(v):
