@@ -130,7 +130,8 @@ func (m *mention) near(t *token, by join) bool {
 		return false
 	}
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
-	if (m.class == hint || (f.kind == aHash || f.kind == aUUID) && (m.class <= countable || t.hi-t.lo == 40)) && !m.hints(t) {
+	digest := f.kind == aUUID || f.kind == aHash
+	if (m.class == hint || digest && (m.class <= countable || t.hi-t.lo == 40)) && !m.hints(t) {
 		return false
 	}
 	f.join, f.class = by, m.class

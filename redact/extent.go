@@ -68,8 +68,8 @@ func (m *mention) wrapped(i int) (lo, hi int) {
 		return i, until(s, i, maxJudged, s[m.hi:m.hi+1]+"\n")
 	case m.join == colon && strings.HasPrefix(s[i:], "Str("):
 		return i + len("Str("), until(s, i, maxJudged, ")\n")
-	case m.join <= spaced && len(s) > i+2 && (s[i] == 'q' && oneByteOf("({", s[i+1]) || s[i:i+2] == "[["): // of Perl and Lua
-		lo = i + 2
+	case m.join <= spaced && len(s) > i+2 && (s[i] == 'q' && oneByteOf("({", s[i+1]) || s[i:i+2] == "[["):
+		lo = i + 2 // of Perl and Lua
 		line, closer := s[lo:until(s, lo, maxJudged, "\n")], map[byte]string{'(': ")", '{': "}", '[': "]]"}[s[i+1]]
 		if hi = lo + strings.Index(line+closer, closer); s[i] == 'q' || strings.IndexByte(s[lo:hi], ',') < 0 {
 			m.quoted = true

@@ -244,7 +244,8 @@ func wordsNumber(v string) bool {
 // those of a region: eu-west-1.
 func numbered(v string) bool {
 	at := strings.LastIndexAny(v, "-_.") + 1
-	return at > 4 && v[2] != '-' && at < len(v) && len(v) <= at+4 && run(v, at, digit) == len(v) && !digits(v[:at]) && wordy(v[:at-1])
+	return at > 4 && v[2] != '-' && at < len(v) && len(v) <= at+4 && run(v, at, digit) == len(v) && !digits(v[:at]) &&
+		wordy(v[:at-1])
 }
 
 // looks are the figures of a value that tell chance from words.
