@@ -199,7 +199,9 @@ func grouped(c *scan, m *mention) bool {
 func hinted(c *scan, m *mention) bool {
 	m.class = hint
 	if end := skip(c.s, m.hi, m.hi+1, "s"); end < len(c.s) && class[c.s[end]]&alnum != 0 ||
-		holdsFold(c.s[max(c.floor, m.lo-40):m.lo], "cache ") { // Cache not found for input keys: …
+		holdsFold(c.s[max(c.floor, m.lo-40):m.lo], "cache ") || // Cache not found for input keys: …
+		strings.HasPrefix(c.s[m.hi:], aligned) && // root  10  0.0  0.0   0  ?  I<  06:08  0:00 [kworker/0:0H]
+			len(strings.Fields(c.s[m.hi:until(c.s, m.hi, maxKey, "\n")])) > 6 {
 		return false
 	}
 	// What is found so is the least sure of all: it yields to what a name or a shape shows at the same place.
