@@ -153,7 +153,8 @@ func (m *mention) farFrom(t *token, by join) bool {
 	case k == aUUID:
 		return owned || m.class <= countable && by != apart && t.f.marks>>isQuoted&1 == 0 // token refreshed, request …
 	case by == ahead && k == aPhrase && t.f.marks>>isQuoted&1 == 0, // eslint-disable-next-line no-secrets
-		by != argument && (k == aWords || k < aHash),
+		by == ahead && m.class == weak && t.f.marks>>isQuoted&1 == 0, // test_3 | pass
+		by != argument && (k == aWords || k == aText && by != apart || k < aHash),
 		by != argument && by != apart && k.named() && k != aPhrase && k != aNumbered:
 		return true
 	}

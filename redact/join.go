@@ -179,6 +179,8 @@ func (m *mention) colon(i int, blank bool) (int, bool) {
 	s := m.s
 	if i+1 < len(s) {
 		switch next := s[i+1]; {
+		case next == '-' && m.lo > 1 && s[m.lo-2:m.lo] == "${": // ${NAME:-default}
+			return m.by(fallback, i+2)
 		case next == ':' || next == '?', strings.HasPrefix(s[i:], "://"), // a::b, the message of ${NAME:?message}
 			oneByteOf(quotes, next) && blank && !m.keyed,                               // a variable of psql
 			next == ' ' && m.lo > 0 && s[m.lo-1] == '/',                                // a route, not an option
@@ -225,7 +227,7 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 	switch {
 	case !blank && !m.sentence:
 		return 0, false
-	case m.dashes: // --password SECRET
+	case m.dashes && !m.keyed: // --password SECRET
 		return m.by(flag, i)
 	// ENV DB_PASSWORD SECRET has its value next. "set password to x" is a sentence, whose value is behind its
 	// preposition.

@@ -101,7 +101,9 @@ func (m *mention) knownKind(v string) kind {
 func (m *mention) isCode(v string) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
 		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
-		call(v) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && bracketed(v)
+		call(v) || colour(v) || !m.quoted && !digits(v) && strings.Contains(v, "+") && strings.Contains(v, ".") || // a.b+c.d
+		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
+		strings.Contains(v, "::") && len(v) < 40 || !m.quoted && bracketed(v)
 }
 
 // holdsFold reports whether s has one of the words, in whatever case.
@@ -151,7 +153,8 @@ func known(v string) kind {
 		return aPath
 	case strings.HasSuffix(v, ":~#") || strings.HasSuffix(v, ":~$"): // the prompt of a shell
 		return aPath
-	case strings.Contains(v, "..") && run(v, 0, digit|hexLower) >= 7: // commits of Git
+	case strings.Contains(v, "..") && run(v, 0, digit|hexLower) >= 7, // commits of Git, owner/action@commit
+		len(v) > 41 && v[len(v)-41] == '@' && run(v, len(v)-40, digit|hexLower) == len(v):
 		return aDotted
 	case algorithm(v):
 		return anAlgorithm
