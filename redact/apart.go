@@ -80,7 +80,7 @@ func (m *mention) nearby() bool {
 	}
 	// A label at the end of a short line may announce what is below it. That of a long line is in the midst of a text.
 	for n := k; n < len(c.tokens) && to-m.lo < maxStatement; n++ {
-		if t := &c.tokens[n]; t.lo > to && (t.f.marks>>isAlone&1 != 0 || t.lo < to+maxOpening && m.s[to-1] == '?') {
+		if t := &c.tokens[n]; t.lo > to && (t.f.is(isAlone) || t.lo < to+maxOpening && m.s[to-1] == '?') {
 			m.near(t, below) // what is between may begin another secret
 		}
 	}
@@ -91,7 +91,7 @@ func (m *mention) nearby() bool {
 func (m *mention) valueOfPair() bool {
 	for n := range m.c.tokens {
 		t := &m.c.tokens[n]
-		if t.f.marks>>isValue&1 != 0 && m.pairs() && t.lo >= m.pairIn.lo && t.hi <= m.pairIn.hi && m.near(t, apart) {
+		if t.f.is(isValue) && m.pairs() && t.lo >= m.pairIn.lo && t.hi <= m.pairIn.hi && m.near(t, apart) {
 			return true
 		}
 	}
@@ -146,16 +146,15 @@ func (m *mention) near(t *token, by join) bool {
 
 // farFrom reports whether the token is of a kind that needs a nearer label to be its secret.
 func (m *mention) farFrom(t *token, by join) bool {
-	owned := t.f.marks>>isOwned&1 != 0
+	owned, quoted := t.f.is(isOwned), t.f.is(isQuoted)
 	switch k := t.f.kind; {
 	case k == aPin:
 		return owned || m.class <= countable
 	case k == aUUID:
-		return owned || m.class <= countable && by != apart && t.f.marks>>isQuoted&1 == 0 // token refreshed, request …
-	case by == ahead && k == aPhrase && t.f.marks>>isQuoted&1 == 0, // eslint-disable-next-line no-secrets
-		by == ahead && m.class == weak && t.f.marks>>isQuoted&1 == 0, // test_3 | pass
-		by != argument && (k == aWords || k == aText && by != apart || k < aHash),
-		by != argument && by != apart && k.named() && k != aPhrase && k != aNumbered:
+		return owned || m.class <= countable && by != apart && !quoted // token refreshed, request …
+	case by == ahead && (k == aPhrase || m.class == weak) && !quoted, // eslint-disable-next-line no-secrets, test_3 | pass
+		by != argument && (k == aWords || k < aHash ||
+			by != apart && (k == aText || k.named() && k != aPhrase && k != aNumbered)):
 		return true
 	}
 	return has("ofLinks", m.c.ownerOf(t.lo))
@@ -166,7 +165,7 @@ func (m *mention) farFrom(t *token, by join) bool {
 func (m *mention) hints(t *token) bool {
 	v, k := m.s[t.lo:t.hi], t.f.kind
 	if m.class == hint && (!k.made() ||
-		t.f.marks>>isQuoted&1 == 0 &&
+		!t.f.is(isQuoted) &&
 			(identifierPath(v) && strings.IndexByte(v, '.') > 0 || strings.IndexByte(v, '@') > 0)) {
 		return false
 	}

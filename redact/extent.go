@@ -68,19 +68,20 @@ func (m *mention) wrapped(i int) (lo, hi int) {
 		return i, until(s, i, maxJudged, s[m.hi:m.hi+1]+"\n")
 	case m.join == colon && strings.HasPrefix(s[i:], "Str("):
 		return i + len("Str("), until(s, i, maxJudged, ")\n")
-	case m.join <= spaced && len(s) > i+2 && (s[i] == 'q' && oneByteOf("({", s[i+1]) || s[i:i+2] == "[["):
-		lo = i + 2 // of Perl and Lua
-		line, closer := s[lo:until(s, lo, maxJudged, "\n")], map[byte]string{'(': ")", '{': "}", '[': "]]"}[s[i+1]]
-		if hi = lo + strings.Index(line+closer, closer); s[i] == 'q' || strings.IndexByte(s[lo:hi], ',') < 0 {
-			m.quoted = true
-			return lo, hi
-		}
 	case strings.HasPrefix(s[i:], "<![CDATA["): // <password><![CDATA[SECRET]]></password>
 		lo = i + len("<![CDATA[")
 		return lo, lo + strings.Index(s[lo:min(len(s), lo+maxHeader)]+"]]>", "]]>")
 	case m.join == tight && s[i] == '{' && !strings.HasPrefix(s[i:], "{{") && // {{ a }} is of a template
 		strings.Contains(s[i:until(s, i, maxKey, ";\n\"")], "}"):
 		return i + 1, until(s, i, maxKey, "}")
+	}
+	for _, b := range [...][2]string{{"q(", ")"}, {"q{", "}"}, {"[[", "]]"}} { // strings of Perl and Lua
+		if lo = i + len(b[0]); m.join <= spaced && strings.HasPrefix(s[i:], b[0]) && lo < len(s) {
+			hi = lo + strings.Index(s[lo:until(s, lo, maxJudged, "\n")]+b[1], b[1])
+			if m.quoted = b[0] != "[[" || strings.IndexByte(s[lo:hi], ',') < 0; m.quoted { // [[0, 1], [2]] is a list
+				return lo, hi
+			}
+		}
 	}
 	return 0, 0
 }

@@ -81,13 +81,15 @@ func (f *features) set(k mark, on bool) {
 	}
 }
 
+func (f *features) is(k mark) bool { return f.marks>>k&1 != 0 }
+
 // rows are those of the weights that count for the features.
 func (f features) rows(yield func(row int) bool) {
 	if !yield(int(f.join)) || !yield(int(joins)+int(f.class)) {
 		return
 	}
 	for k := range marks {
-		if f.marks>>k&1 != 0 && !yield(int(joins)+int(classes)+int(k)) {
+		if f.is(k) && !yield(int(joins)+int(classes)+int(k)) {
 			return
 		}
 	}

@@ -96,7 +96,10 @@ func (m *mention) behind(signs []string) int {
 // inflected returns the end of the name s[lo:hi] with up to four more letters: Lösenordet, пароля.
 func inflected(s string, lo, hi int) int {
 	end := hi
-	for n := 0; n < 4 && end < len(s) && hi-lo >= 5 && s[lo:min(hi, lo+4)] != "the "; n++ { // the pin, not the pinned
+	if hi-lo < 5 || strings.HasPrefix(s[lo:hi], "the ") { // the pin, not the pinned
+		return hi
+	}
+	for n := 0; n < 4 && end < len(s); n++ {
 		switch c := s[end]; {
 		case class[c]&lower != 0 && class[s[hi-1]]&lower != 0:
 			end++
@@ -118,7 +121,7 @@ func given(c *scan, m *mention) bool {
 	_, to := c.line(m.lo)
 	c.readTokens(m.lo, min(m.hi+maxStatement, to))
 	for k := range c.tokens {
-		if t := &c.tokens[k]; t.f.marks>>isQuoted&1 != 0 && t.lo >= m.hi && t.lo < to {
+		if t := &c.tokens[k]; t.f.is(isQuoted) && t.lo >= m.hi && t.lo < to {
 			if m.near(t, argument) {
 				return true
 			}

@@ -48,8 +48,8 @@ func (k kind) named() bool { return k >= aPhrase && k <= aNameDigit && k != aWor
 
 // kindOf returns the kind of the value v of the label.
 //
-// The order is that of certainty: a UUID also has the length and the mixture of a token, a path may have a word of chance
-// in it, and a hash is a token to who does not look at its alphabet.
+// The order is that of certainty: a UUID also has the length and the mixture of a token, a path may have a word of
+// chance in it, and a hash is a token to who does not look at its alphabet.
 func (m *mention) kindOf(v string) kind {
 	if m.class == credential && strings.IndexByte(strings.TrimRight(v, "="), '=') > 0 {
 		if pairsHold(v) {
@@ -97,13 +97,12 @@ func (m *mention) knownKind(v string) kind {
 	return k
 }
 
-// isCode reports whether v is a call, a type, a command, a regular expression, or begins or ends as an expression does.
+// isCode reports whether v is a call, a type, a command, a regular expression, an expression or the name of a variable.
 func (m *mention) isCode(v string) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
 		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
-		call(v) || colour(v) || !m.quoted && !digits(v) && strings.Contains(v, "+") && strings.Contains(v, ".") || // a.b+c.d
 		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
-		strings.Contains(v, "::") && len(v) < 40 || !m.quoted && bracketed(v)
+		call(v) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
 }
 
 // holdsFold reports whether s has one of the words, in whatever case.
@@ -128,9 +127,10 @@ func says(v string) bool {
 	return slices.ContainsFunc(spokenNames, func(name string) bool { return strings.Contains(v, name) })
 }
 
-// bracketed reports whether v begins or ends as an expression does.
-func bracketed(v string) bool {
-	return oneByteOf("([{<*&:!^", v[0]) || class[v[0]]&letter != 0 && strings.IndexByte(v, '{') > 0 ||
+// expression reports whether v begins or ends as an expression does, or is a sum: a.b+c.d.
+func expression(v string) bool {
+	return strings.IndexByte(v, '+') >= 0 && strings.IndexByte(v, '.') >= 0 && !digits(v) ||
+		oneByteOf("([{<*&:!^", v[0]) || class[v[0]]&letter != 0 && strings.IndexByte(v, '{') > 0 ||
 		v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0
 }
 
@@ -524,8 +524,8 @@ func message(v string) bool {
 	if digits(v) || strings.IndexByte(v, ' ') < 0 {
 		return has("validation", strings.TrimSuffix(v, "."))
 	}
-	// Validation has it below the name of the field: {"password": "This field may not be blank."}. A pass phrase has words,
-	// too, but hardly any that sentences are made with.
+	// Validation has it below the name of the field: {"password": "This field may not be blank."}. A pass phrase has
+	// words, too, but hardly any that sentences are made with.
 	n, stops := 0, 0
 	for w := range strings.FieldsSeq(v) {
 		n++

@@ -54,7 +54,7 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			}
 			// A word that nothing joins to the label is like any other.
 			loose := []join{near, ahead, before}
-			if f.marks>>isQuoted&1 == 0 {
+			if !f.is(isQuoted) {
 				loose = []join{prose, bare, argument, cell, below, before, near, ahead}
 			}
 			if secret && slices.Contains([]kind{aWord, aDotted, aCamel, aNameDigit}, f.kind) && slices.Contains(loose, f.join) {
