@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"slices"
 	"strings"
 	"unsafe"
 )
@@ -62,7 +63,11 @@ func (m *mention) nearby() bool {
 		k++
 	}
 	for n := k; n < len(c.tokens) && c.tokens[n].lo < stop && c.tokens[n].lo < m.hi+maxStatement; n++ {
-		if m.near(&c.tokens[n], near) {
+		t, by := &c.tokens[n], near
+		if t.f.is(isQuoted) && m.defaults(t.lo-1) {
+			by = fallback
+		}
+		if m.near(t, by) {
 			return true
 		}
 	}
@@ -86,6 +91,18 @@ func (m *mention) nearby() bool {
 	}
 	return false
 }
+
+// defaults reports whether the string at i is what stands in for the value of the label: getenv("PASSWORD") or "SECRET".
+func (m *mention) defaults(i int) bool {
+	between := m.s[m.hi:skipBack(m.s, i, max(m.hi, i-4), " ")]
+	k := slices.IndexFunc(words["fallbacks"], func(w string) bool { return strings.HasSuffix(between, w) })
+	// An operator has one operand before it: in (password=f(), user=g() or "bob") that is another's.
+	comma := strings.LastIndexByte(between, ',')
+	return k >= 0 && (k >= operators || comma < 0 || !nameFollows(m.s, skip(m.s, m.hi+comma+1, i, " ")))
+}
+
+// operators are as many as the first of the words of fallbacks.
+const operators = 7
 
 // valueOfPair finds the value in a pair of name and value of which the label is the name.
 func (m *mention) valueOfPair() bool {
@@ -153,7 +170,7 @@ func (m *mention) farFrom(t *token, by join) bool {
 	case k == aUUID:
 		return owned || m.class <= countable && by != apart && !quoted // token refreshed, request …
 	case by == ahead && (k == aPhrase || m.class == weak) && !quoted, // eslint-disable-next-line no-secrets, test_3 | pass
-		by != argument && (k == aWords || k < aHash ||
+		by != argument && by != fallback && (k == aWords || k < aHash ||
 			by != apart && (k == aText || k.named() && k != aPhrase && k != aNumbered)):
 		return true
 	}
@@ -226,7 +243,7 @@ func (c *scan) readToken(i, to int) int {
 		end, v = i+k, v[:k]
 	}
 	// Most words have no digit and are words of a language: they are tokens only as the values of pairs.
-	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" && !byChance(v, 40) ||
+	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" && !byChance(v, 40) && !has("popular", v) ||
 		strings.Count(v, ":") > 2 { // the name of a resource
 		return end
 	}

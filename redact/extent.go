@@ -252,6 +252,9 @@ func (m *mention) nextLine(i int) (lo, hi int) {
 		m.items(m.group(m.hi))
 	}
 	m.join = below
+	if end := run(s, i, slug); strings.HasPrefix(s[end:], ": ") || strings.HasPrefix(s[end:], ":\n") { // the next name
+		return 0, 0
+	}
 	return i, m.wordEnd(i)
 }
 

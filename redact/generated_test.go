@@ -162,12 +162,12 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		times, percent, harmless int
 		sealed                   bool
 	}{{"third", 2, 1, 1, false}, {"fresh_a", 5, 1, 1, false}, {"fresh_c", 5, 2, 1, false}, {"fresh_b", 5, 1, 1, false},
-		{"fresh_e", 5, 1, 3, false}, {"fresh_f", 5, 1, 1, false}, {"fresh_g", 5, 2, 1, false}, {"fresh_h", 5, 3, 1, true},
+		{"fresh_e", 5, 1, 4, false}, {"fresh_f", 5, 1, 1, false}, {"fresh_g", 5, 2, 1, false}, {"fresh_h", 5, 3, 1, true},
 		{"fresh_d", 5, 2, 1, false}, {"fresh_i", 5, 2, 1, false},
 		{"fresh_k", 5, 2, 1, false}, {"fresh_l", 5, 2, 1, false}, {"fresh_m", 5, 1, 1, false}, {"fresh_n", 5, 3, 1, false},
 		{"fresh_o", 5, 3, 1, false}, {"fresh_p", 5, 2, 1, false}, {"fresh_q", 7, 3, 1, false},
 		// Of the hardest looks, which no label is near in a fifth of the places. The weights know r, s and t.
-		{"fresh_r", 26, 12, 1, false}, {"fresh_s", 26, 20, 2, false}, {"fresh_t", 26, 20, 2, false},
+		{"fresh_r", 26, 12, 2, false}, {"fresh_s", 26, 20, 2, false}, {"fresh_t", 26, 20, 2, false},
 		{"fresh_u", 26, 17, 3, true}, {"fresh_v", 26, 10, 1, true},
 		{"fresh_w", 26, 12, 1, true}} {
 		secrets, harmless := readCorpus(t, c.name+".txt", c.times), readCorpus(t, c.name+"_harmless.txt", 1)
@@ -193,6 +193,37 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 			len(harmless))
 		if left*100 > c.percent*len(secrets) || changed*100 > c.harmless*len(harmless) {
 			t.Errorf("%s: more than %d %% of the secrets are left, or %d %% of the texts changed", c.name, c.percent, c.harmless)
+		}
+	}
+}
+
+// What people write where everybody looks for a secret goes, though it is a word or a name of a secret: hunter2,
+// my-secret-token.
+func TestWhatPeopleTakeForSecrets(t *testing.T) {
+	r := mustNew(t, Config{})
+	b, err := os.ReadFile("testdata/corpus/people.txt")
+	testscale.Must(t, err)
+	_, text, _ := strings.Cut(string(b), "\n## ")
+	sections := map[string][]string{}
+	for section := range strings.SplitSeq(text, "\n## ") {
+		name, lines, _ := strings.Cut(strings.TrimSpace(section), "\n")
+		sections[name] = strings.Split(lines, "\n")
+	}
+	for what, percent := range map[string]int{"passwords": 7, "keys": 15} {
+		left, n := 0, 0
+		for _, form := range sections["forms of "+what] {
+			for _, secret := range strings.Fields(sections[what][0]) {
+				n++
+				text := strings.NewReplacer("‹›", secret, "␤", "\n").Replace(form)
+				if out := r.Text(text); strings.Contains(out, secret) {
+					left++
+					t.Logf("left: %q", text)
+				}
+			}
+		}
+		t.Logf("%d of %d %s are left", left, n, what)
+		if left*100 > percent*n {
+			t.Errorf("more than %d %% of the %s are left", percent, what)
 		}
 	}
 }

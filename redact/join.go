@@ -87,9 +87,7 @@ func (m *mention) by(j join, i int) (int, bool) {
 
 // signs are what joins label and value by drawing: how, what the label must be or have (blank: a space before the sign,
 // none: no space, keyed: in quotes, flag, tag: of XML), and the signs; · is a space. What comes first wins.
-var signs []sign
-
-func readSigns() (rows []sign) {
+var signs = func() (rows []sign) {
 	for _, row := range []struct {
 		join        join
 		needs, list string
@@ -108,7 +106,7 @@ func readSigns() (rows []sign) {
 		}
 	}
 	return rows
-}
+}()
 
 type sign struct {
 	text  string
@@ -131,7 +129,10 @@ next:
 				continue next
 			}
 		}
-		return m.by(x.join, skip(m.s, i+len(strings.TrimSuffix(x.text, `"`)), len(m.s), "."))
+		if m.by(x.join, i); x.join == cell && m.keyed && m.pairLabel() >= 0 { // <entry key="password">SECRET
+			m.join = setting
+		}
+		return skip(m.s, i+len(strings.TrimSuffix(x.text, `"`)), len(m.s), "."), true
 	}
 	return 0, false
 }
@@ -190,10 +191,21 @@ func (m *mention) colon(i int, blank bool) (int, bool) {
 			return 0, false
 		}
 	}
+	// password: str = "SECRET", as many languages have a type before the value
+	if end := until(s, i, maxKind, "=\n,;(){}\"`"); end < len(s) && s[end] == '=' {
+		kind := strings.TrimPrefix(strings.TrimSpace(s[i+1:end]), "&'static ")
+		value := skip(s, end+1, end+2, " ")
+		if kind != "" && strings.IndexByte(kind, ' ') < 0 && value < len(s) && oneByteOf(quotes, s[value]) {
+			return m.by(spaced, end+1)
+		}
+	}
 	i = skip(s, i+1, i+4, "*")  // **password:** SECRET
 	i, _ = elements(s, i, "</") // <b>password:</b> SECRET
 	return m.by(colon, i)
 }
+
+// maxKind bounds the type of a variable between its name and its value.
+const maxKind = 40
 
 // elements skips tags of HTML that begin with open, and what spaces and colons are behind them.
 func elements(s string, i int, open string) (end int, some bool) {

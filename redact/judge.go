@@ -101,9 +101,7 @@ var weightsFile string
 // weightTable has a row for each join, class and mark, and in it a weight for each kind of a value and for each join.
 type weightTable [int(joins) + int(classes) + int(marks)][int(kindCount) + int(joins)]int8
 
-var weights weightTable
-
-func readWeights() (w weightTable) {
+var weights = func() (w weightTable) {
 	for row, line := range tableRows(weightsFile) {
 		for i, field := range strings.Fields(line)[1:] {
 			n, _ := strconv.Atoi(field)
@@ -111,7 +109,7 @@ func readWeights() (w weightTable) {
 		}
 	}
 	return w
-}
+}()
 
 // score sums the weights of the features: above zero, the value is a secret.
 func (f features) score() (sum int) {
@@ -153,10 +151,10 @@ func (m *mention) secret(lo, hi int) bool {
 		return false
 	}
 	f := m.valueFeatures(v, hi)
+	f.class, f.join, m.tried = m.class, m.join, span{lo, hi}
 	if m.never(f.kind, v, hi) {
 		return false
 	}
-	f.class, f.join, m.tried = m.class, m.join, span{lo, hi}
 	f.marks |= m.labelMarks()
 	return m.judged(f, lo, hi)
 }
@@ -171,12 +169,20 @@ func (m *mention) never(k kind, v string, hi int) bool {
 		return true
 	case m.join == item && (k < aHash && k != aPin && k != aUUID || k.named() && m.c.ownerOf(hi-len(v)) != ""):
 		return true // credentials: {region: eu-west-1, version: 2.1}
+	case m.join == prose && k == aWord && equalFold(m.s[m.lo:m.hi], "secret"): // the secret of a good dough is patience
+		return true
 	case m.join == bare:
 		label := strings.TrimRight(m.s[m.lo:m.hi], "sS")
 		return k == aNumber || k == aHash && len(v) < 12 && m.class <= countable || // travis [5c249dc]
 			m.quoted && strings.HasPrefix(m.s[hi:], `":`) || k.named() && equalFold(label, "secret")
 	}
-	return k == aStop && (m.class == credential || m.class == countable)
+	if k == aNameDigit && (m.class == weak && (m.join > flag || holdsFold(m.s[m.lo:m.hi], "pin")) ||
+		strings.HasSuffix(m.s[m.lo:m.hi], "/ ")) { // pass to cc1plus2, pin: GPIO17, root / group2
+		return true
+	}
+	before, _ := m.wordBefore(m.lo)
+	return m.class == weak && has("otherPasses", before) || // first pass: tokenize
+		k == aStop && (m.class == credential || m.class == countable || m.class == weak)
 }
 
 // judged decides by the features of the value s[lo:hi].

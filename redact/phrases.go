@@ -26,9 +26,7 @@ var finders = map[string]func(c *scan, m *mention) bool{"@grouped": grouped, "@a
 	"@ofKey": ofKey, "@hinted": hinted}
 
 // phrases are the rows of the table of labels that are not names of keys.
-var phrases []phrase
-
-func readPhrases() (rows []phrase) {
+var phrases = func() (rows []phrase) {
 	spaces := strings.NewReplacer("·", " ", "␤", "\n")
 	for _, line := range tableRows(phrasesFile) {
 		column := strings.Split(spaces.Replace(line), "\t")
@@ -48,7 +46,7 @@ func readPhrases() (rows []phrase) {
 		rows = append(rows, p)
 	}
 	return rows
-}
+}()
 
 // phrased finds the value of the phrase that e found at begin, where it is a secret.
 func (c *scan) phrased(e *entry, begin int) bool {
@@ -86,6 +84,9 @@ func (c *scan) phrased(e *entry, begin int) bool {
 // JSON it may be in a line below.
 func (m *mention) behind(signs []string) int {
 	for i := m.hi; i < len(m.s) && i < m.hi+200 && (m.s[m.hi-1] == '"' || !oneByteOf("\n)", m.s[i])); i++ {
+		if strings.HasPrefix(m.s[i:], "://") {
+			break
+		}
 		for _, sign := range signs {
 			if end := i + len(sign); end <= len(m.s) && equalFold(m.s[i:end], sign) {
 				return end

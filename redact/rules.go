@@ -54,7 +54,7 @@ var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTai
 
 var rules []*rule
 
-func readRules() (rules []*rule) {
+func init() {
 	functions["@encodedText"] = encodedText // asks the rules
 	for _, line := range tableRows(rulesFile) {
 		column := strings.Split(line, "\t")
@@ -69,7 +69,6 @@ func readRules() (rules []*rule) {
 		}
 		rules = append(rules, r)
 	}
-	return rules
 }
 
 // pattern is the shape of a token around a literal.

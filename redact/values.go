@@ -112,11 +112,22 @@ func holdsFold(s string, words ...string) bool {
 
 // isLabel reports whether v names a secret itself. Cookies are eaten, too, and a name has no digits and marks.
 func (m *mention) isLabel(v string) bool {
+	if owned(v) {
+		return false
+	}
 	if digits(v) && strings.ContainsAny(v, passwordMarks) || len(v) > 40 && strings.IndexByte(v, ' ') < 0 {
 		return says(v)
 	}
 	k := m.c.r.classify(v)
 	return k != notSecret && k != credential || says(v)
+}
+
+// owned reports whether v is of the name of a secret and what people make a password of it with: password123,
+// my-secret-token. Forms have a password1 and a password2.
+func owned(v string) bool {
+	end := run(v, 0, lower|dash)
+	return end+1 < len(v) && run(v, end, digit) == len(v) || end == len(v) && end > 8 &&
+		slices.ContainsFunc(words["owning"], func(w string) bool { return strings.HasPrefix(v, w) })
 }
 
 // says reports whether v, which has no digit, says the name of a secret in a language that people speak, as forms do.
@@ -175,6 +186,8 @@ func stops(v string) bool {
 func nameKind(v string) kind {
 	named := identifierPath(v)
 	switch {
+	case has("popular", v):
+		return aWordDigits
 	case byChance(v, 48):
 		return aJumble
 	case run(v, 0, letter|dash|foreign) == len(v) && 2*strings.Count(v, "-")+len(v)/8 >= 6 && wordy(v) &&
@@ -511,7 +524,7 @@ func sentence(v string) bool {
 // has a rule.
 func blank(v string) bool {
 	return sentence(v) || placeholder(v) || marked(v) ||
-		strings.HasPrefix(v, "--") && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
+		v[0] == '-' && len(v) > 1 && class[v[1]]&(lower|upper|dash) != 0 && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
 		strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") ||
 		len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA"))
 }

@@ -66,7 +66,16 @@ var words = strings.Fields("falcon winter dragon sunset orchid copper marble tun
 // marks), digits (as many), and one of some marks (m); 16, 17 and 20 are made by chance.
 var styles = [...]string{6: "T T 4", 1: "T m 4", 2: "w - T - 2", 3: "L ! 1", 4: "w - w - w - w", 5: "w w 2", 7: "w 1 w",
 	8: "w", 9: "w T 2", 10: "l _ 3 w", 11: "w . w . 3", 12: "T _ T _ 2", 13: "w - w - w", 14: "w w 1", 15: "T ß- w -ü 1",
-	18: "w . w . w", 19: "l - l", 21: "w _ w", 22: "w . w", 23: "w T", 24: "T - T", 25: "w \u00a0 w \u00a0 w", 26: "$"}
+	18: "w . w . w", 19: "l - l", 21: "w _ w", 22: "w . w", 23: "w T", 24: "T - T", 25: "w \u00a0 w \u00a0 w", 26: "$",
+	27: "k 1", 28: "n 3", 29: "a n", 30: "c", 31: "k", 32: "a n n", 33: "a - n - n", 34: "n - n - 3"}
+
+// Words of passwords that are used most: animals, games and names (k), and what password means in words (n), after what
+// makes it one's own (a), or in the spelling of crackers (c).
+var (
+	known  = strings.Fields("buster ranger panther cookies pepper ginger tigger maggie killer hockey rabbit wizard eagle cowboy lion wolf misty daisy")
+	named  = strings.Fields("password secret pass admin root token key test")
+	adding = strings.Fields("my our super top very dev")
+)
 
 // human returns a password as people make them, in one of the styles.
 func human(style int, rng *rand.Rand) string {
@@ -94,6 +103,14 @@ func human(style int, rng *rand.Rand) string {
 			piece = strings.NewReplacer("a", "4", "e", "3", "o", "0").Replace(title() + title())
 		case "l":
 			piece = strings.NewReplacer("a", "4", "e", "3", "o", "0", "i", "1").Replace(title())
+		case "k":
+			piece = known[rng.IntN(len(known))]
+		case "n":
+			piece = named[rng.IntN(len(named))]
+		case "a":
+			piece = adding[rng.IntN(len(adding))]
+		case "c":
+			piece = strings.NewReplacer("a", "4", "e", "3", "o", "0").Replace(named[rng.IntN(3)])
 		case "$":
 			piece = strings.NewReplacer("a", "@", "e", "3", "o", "0", "s", "$").Replace(word() + title())
 		case "m":
