@@ -6,9 +6,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 // omitFiles returns a tool's output with a note in the place of each file in it: its media type, its size and the
@@ -16,7 +17,7 @@ import (
 // base64 beside a media type or a format, as the APIs of Anthropic, OpenAI, Google, AWS and MCP have them.
 func omitFiles(text string) string {
 	if strings.Contains(text, ";base64,") {
-		text = dataURL.ReplaceAllStringFunc(text, func(u string) string {
+		text = dataURL().ReplaceAllStringFunc(text, func(u string) string {
 			header, content, _ := strings.Cut(strings.ReplaceAll(u, `\/`, "/"), ",")
 			media, _, _ := strings.Cut(strings.TrimPrefix(header, "data:"), ";")
 			return cmp.Or(note(cmp.Or(media, "text/plain"), content), u)
@@ -37,7 +38,7 @@ func omitFiles(text string) string {
 }
 
 // dataURL matches the data URLs in a text or in JSON, which may escape slashes.
-var dataURL = regexp.MustCompile(
+var dataURL = lazy.Regexp(
 	`data:(?:[\w.+-]+\\?/[\w.+-]+)?(?:;[\w.+-]+=[\w.+-]+)*;base64,(?:[A-Za-z0-9+/_-]|\\/)+={0,2}`)
 
 // contentEnds are how keys end whose values are content, contentKeys are whole ones by plainKey.

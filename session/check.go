@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 // Violation reports that a row breaks a rule.
@@ -235,9 +236,9 @@ func isCount(raw json.RawMessage) bool {
 	return ok
 }
 
-var sha256Hex = regexp.MustCompile("^[0-9a-f]{64}$")
+var sha256Hex = lazy.Regexp("^[0-9a-f]{64}$")
 
-func isDigest(s string) bool { return sha256Hex.MatchString(s) }
+func isDigest(s string) bool { return sha256Hex().MatchString(s) }
 
 // show returns a JSON value for a detail, truncated to a line.
 func show(raw json.RawMessage) string {

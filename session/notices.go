@@ -3,10 +3,11 @@ package session
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 // Notice reports something doubtful in a session with valid rows, and its place if known.
@@ -127,7 +128,7 @@ func (n *noticer) message(m *MessageAndParts) {
 	if trace.Incomplete {
 		n.note("whole", m, nil, "the end of the turn, or a part of it, did not arrive")
 	}
-	if used, _ := UsageOf(m.Message.MetadataJSON); used.Total() == 0 && tokenCount.Match(trace.UsageRaw) {
+	if used, _ := UsageOf(m.Message.MetadataJSON); used.Total() == 0 && tokenCount().Match(trace.UsageRaw) {
 		n.note("tokens", m, nil, "the source states tokens, and the message has no usage")
 	}
 	if len(m.Parts) == 0 && trace.EndReason != "" {
@@ -143,7 +144,7 @@ func (n *noticer) message(m *MessageAndParts) {
 }
 
 // tokenCount finds a count of tokens that is not zero in what a source states.
-var tokenCount = regexp.MustCompile(`(?i)tokens?(count)?"\s*:\s*"?[1-9]`)
+var tokenCount = lazy.Regexp(`(?i)tokens?(count)?"\s*:\s*"?[1-9]`)
 
 // again notices a message that begins when an earlier one does, and has the same in it.
 func (n *noticer) again(m *MessageAndParts) {

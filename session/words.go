@@ -1,9 +1,10 @@
 package session
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 // TypeContext is the type of a part with what a client put around the words of the user: {"text": …}.
@@ -26,7 +27,7 @@ var wordTags = []string{"user_input", "user_query", "userRequest", "user_request
 const ideContext, ideRequest = "# Context from my IDE setup:", "\n## My request for Codex:\n"
 
 // agentContext is how Google's ADK reports what other agents did in the user's name.
-var agentContext = regexp.MustCompile(
+var agentContext = lazy.Regexp(
 	"^For context:\\s*(?:$|\\[[^\\]\n]+\\] (?:said: |called tool |`[^`]*` tool returned))")
 
 // Words splits a text in the user's name into what the user wrote and what the client put around it, such as the time,
@@ -37,7 +38,7 @@ var agentContext = regexp.MustCompile(
 //	<user_input mode="act">fix it</user_input>               "fix it", `<user_input mode="act">`
 func Words(text string, tags ...string) (own string, around []string) {
 	rest := strings.TrimSpace(text)
-	if agentContext.MatchString(rest) {
+	if agentContext().MatchString(rest) {
 		return "", []string{rest}
 	}
 	if strings.HasPrefix(rest, "# AGENTS.md instructions") {

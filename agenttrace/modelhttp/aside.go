@@ -3,11 +3,11 @@ package modelhttp
 import (
 	"cmp"
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
@@ -116,10 +116,10 @@ func (c *conversation) has(key digest) bool {
 }
 
 var (
-	purposeWord = regexp.MustCompile(`(?i)\b(titles?|headline|summar(y|i[sz]e|i[sz]ing|i[sz]ation|ies)|compact(ion)?|` +
+	purposeWord = lazy.Regexp(`(?i)\b(titles?|headline|summar(y|i[sz]e|i[sz]ing|i[sz]ation|ies)|compact(ion)?|` +
 		`name (this|the|a|our) \w+)\b`)
-	purposeForm = regexp.MustCompile(`(?i)"(title|headline|summary)"\s*:\s*\{`)
-	purposeSure = regexp.MustCompile(`(?i)\b(titles?|headline|name|summar\w+|compact)\b[^.!?\n]{0,40}\b` +
+	purposeForm = lazy.Regexp(`(?i)"(title|headline|summary)"\s*:\s*\{`)
+	purposeSure = lazy.Regexp(`(?i)\b(titles?|headline|name|summar\w+|compact)\b[^.!?\n]{0,40}\b` +
 		`(conversations?|chats?|sessions?|dialog(ue)?s?|discussion|thread|transcript|history|messages|above|so far)\b`)
 )
 
@@ -135,9 +135,9 @@ func (l *lookup) purpose() purposes {
 	if len(system) > 2000 { // that of an agent
 		system = ""
 	}
-	p := purposes{sure: purposeSure.MatchString(text) || purposeSure.MatchString(system)}
-	p.word = p.sure || purposeWord.MatchString(text) || purposeWord.MatchString(system) ||
-		purposeForm.Match(l.r.Form) || purposeWord.MatchString(l.onlyTool())
+	p := purposes{sure: purposeSure().MatchString(text) || purposeSure().MatchString(system)}
+	p.word = p.sure || purposeWord().MatchString(text) || purposeWord().MatchString(system) ||
+		purposeForm().Match(l.r.Form) || purposeWord().MatchString(l.onlyTool())
 	l.purposes = &p
 	return p
 }
@@ -170,7 +170,7 @@ func (l *lookup) asks(side bool) purpose {
 	switch about := strings.Contains(text, "summar") || strings.Contains(text, "compact"); {
 	case about && (side || l.purpose().sure):
 		return summary
-	case side && purposeWord.MatchString(text):
+	case side && purposeWord().MatchString(text):
 		return title
 	}
 	return ""

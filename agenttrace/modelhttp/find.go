@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -15,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
@@ -87,11 +87,11 @@ func digestOfSystem(prompt string) digest {
 		return unicode.IsSpace(r) || strings.ContainsRune(",.:;()[]/-", r)
 	})
 	return digestOf(strings.Join(slices.DeleteFunc(words, func(w string) bool {
-		return strings.ContainsAny(w, "0123456789") || len(w) <= len("wednesday") && timeWord.MatchString(w)
+		return strings.ContainsAny(w, "0123456789") || len(w) <= len("wednesday") && timeWord().MatchString(w)
 	}), " "))
 }
 
-var timeWord = regexp.MustCompile(`^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?$|` +
+var timeWord = lazy.Regexp(`^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?$|` +
 	`^(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|` +
 	`aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?)$|` +
 	`^([ap]m|utc|gmt|z)$`)

@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
@@ -23,7 +24,7 @@ type target struct {
 
 // route is a path of an API. Its first group is the model, if it has one.
 type route struct {
-	path     *regexp.Regexp
+	path     func() *regexp.Regexp
 	api      *modelapi.API
 	provider string
 	byHost   bool // the provider is that of the host, if that is known
@@ -32,17 +33,17 @@ type route struct {
 // routes are the paths of the APIs. The first that matches counts. They are escaped: the id of a Bedrock model may be
 // an ARN with slashes.
 var routes = []route{
-	{regexp.MustCompile(`/model/(.+)/converse(-stream)?$`), modelapi.Converse, "aws.bedrock", false},
-	{regexp.MustCompile(`/model/(.+)/invoke(-with-response-stream)?$`), nil, "aws.bedrock", false},
-	{regexp.MustCompile(`/(?:publishers|endpoints)/(?:.*/)?([^/:]+):(generate|streamGenerate)Content$`), modelapi.Gemini,
+	{lazy.Regexp(`/model/(.+)/converse(-stream)?$`), modelapi.Converse, "aws.bedrock", false},
+	{lazy.Regexp(`/model/(.+)/invoke(-with-response-stream)?$`), nil, "aws.bedrock", false},
+	{lazy.Regexp(`/(?:publishers|endpoints)/(?:.*/)?([^/:]+):(generate|streamGenerate)Content$`), modelapi.Gemini,
 		"gcp.vertex_ai", false},
-	{regexp.MustCompile(`/([^/:]+):(generate|streamGenerate)Content$`), modelapi.Gemini, "gcp.gemini", true},
-	{regexp.MustCompile(`/publishers/anthropic/(?:.*/)?([^/:]+):(raw|streamRaw)Predict$`), modelapi.Anthropic,
+	{lazy.Regexp(`/([^/:]+):(generate|streamGenerate)Content$`), modelapi.Gemini, "gcp.gemini", true},
+	{lazy.Regexp(`/publishers/anthropic/(?:.*/)?([^/:]+):(raw|streamRaw)Predict$`), modelapi.Anthropic,
 		"gcp.vertex_ai", false},
-	{regexp.MustCompile(`/([^/:]+):(raw|streamRaw)Predict$`), modelapi.Chat, "gcp.vertex_ai", false},
-	{regexp.MustCompile(`/v1/messages()$`), modelapi.Anthropic, "anthropic", false},
-	{regexp.MustCompile(`(?:/deployments/(.+))?/chat/completions$`), modelapi.Chat, "openai", true},
-	{regexp.MustCompile(`/responses()$`), modelapi.Responses, "openai", true},
+	{lazy.Regexp(`/([^/:]+):(raw|streamRaw)Predict$`), modelapi.Chat, "gcp.vertex_ai", false},
+	{lazy.Regexp(`/v1/messages()$`), modelapi.Anthropic, "anthropic", false},
+	{lazy.Regexp(`(?:/deployments/(.+))?/chat/completions$`), modelapi.Chat, "openai", true},
+	{lazy.Regexp(`/responses()$`), modelapi.Responses, "openai", true},
 }
 
 // recognize returns the API that a request is for, or nil.
@@ -52,7 +53,7 @@ func recognize(method string, u *url.URL) *target {
 	}
 	host, path := strings.ToLower(u.Hostname()), strings.TrimSuffix(u.EscapedPath(), "/")
 	for _, r := range routes {
-		if m := r.path.FindStringSubmatch(path); m != nil {
+		if m := r.path().FindStringSubmatch(path); m != nil {
 			model, err := url.PathUnescape(m[1])
 			if err != nil {
 				model = m[1]

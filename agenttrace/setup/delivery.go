@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,8 @@ import (
 
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 // maxQuiet is how long shutdown waits without an export that succeeds, if its context has no deadline.
@@ -92,14 +93,14 @@ func unreachable(err error) bool {
 
 // partialSuccess is the text of the error with which exporters report that a collector rejected a part of a request.
 // The error's type is internal to each of them.
-var partialSuccess = regexp.MustCompile(`OTLP partial success: .*\((\d+) [a-z ]+ rejected\)`)
+var partialSuccess = lazy.Regexp(`OTLP partial success: .*\((\d+) [a-z ]+ rejected\)`)
 
 // rejected returns how many of n items an export did not deliver.
 func rejected(err error, n int) int {
 	if err == nil {
 		return 0
 	}
-	if m := partialSuccess.FindStringSubmatch(err.Error()); m != nil {
+	if m := partialSuccess().FindStringSubmatch(err.Error()); m != nil {
 		part, _ := strconv.Atoi(m[1])
 		return min(part, n)
 	}

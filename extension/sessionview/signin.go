@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/render"
@@ -190,7 +191,7 @@ var signInStyle = render.Style() + `
 //go:embed signin.html
 var signInText string
 
-var signInPage = template.Must(template.New("").Parse(signInText))
+var signInPage = sync.OnceValue(func() *template.Template { return template.Must(template.New("").Parse(signInText)) })
 
 // page answers with the form, and with a way to the address that was asked for.
 func (s *signIn) page(w http.ResponseWriter, r *http.Request, to, problem string, code int) {
@@ -204,7 +205,7 @@ func (s *signIn) page(w http.ResponseWriter, r *http.Request, to, problem string
 	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers send the form without its origin
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_ = signInPage.Execute(w, map[string]any{ // a reader that is gone needs no answer
+	_ = signInPage().Execute(w, map[string]any{ // a reader that is gone needs no answer
 		"Style": template.CSS(signInStyle), "To": local(to), "Problem": problem, "Key": s.key != nil,
 		"Again": s.again(r)})
 }

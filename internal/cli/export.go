@@ -12,13 +12,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -352,7 +352,7 @@ func (e *exporter) writeBundle() error {
 						continue
 					}
 					name = "files/" + sum[:16] + "-" + codec.FileName(
-						strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))) + plainExt.FindString(path)
+						strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))) + plainExt().FindString(path)
 					if err := pack(z, name, content); err != nil {
 						return err
 					}
@@ -392,7 +392,7 @@ func pack(z *zip.Writer, name string, content []byte) error {
 }
 
 // plainExt is the extension of a path, if it is a plain one.
-var plainExt = regexp.MustCompile(`\.[a-zA-Z0-9]{1,9}$`)
+var plainExt = lazy.Regexp(`\.[a-zA-Z0-9]{1,9}$`)
 
 // sideFile returns the file of an output, which is looked for below the workspace where its path says no more, if it is
 // the one that was meant.

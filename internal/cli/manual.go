@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/price"
@@ -197,7 +197,7 @@ func fieldOf(flag string, structs ...any) any {
 }
 
 // entry matches the beginning of a line that is in columns: what is in the first, and the space up to the second.
-var entry = regexp.MustCompile(`^ +\S+(?: \S+)* {2,}`)
+var entry = lazy.Regexp(`^ +\S+(?: \S+)* {2,}`)
 
 // wrapped lays help out in lines of that many columns. The lines of a paragraph are joined, and so are those of the
 // second column of a list. Examples stay as they are, to be copied.
@@ -213,7 +213,7 @@ func wrapped(text string, width int) string {
 				b.WriteByte('\n')
 			}
 			examples = line == "Examples:" || examples && line != ""
-			lead := entry.FindString(line)
+			lead := entry().FindString(line)
 			joins = line != "" && !examples && (indent == 0 || lead != "")
 			lead = cmp.Or(lead, line[:indent])
 			b.WriteString(lead)
@@ -264,12 +264,12 @@ func newMan(version string) *cobra.Command {
 }
 
 // columned matches lines that are in columns.
-var columned = regexp.MustCompile(`(?m)(?:^ +\S.*\n)+`)
+var columned = lazy.Regexp(`(?m)(?:^ +\S.*\n)+`)
 
 // forMan marks in the help of commands, which becomes Markdown, what is in columns.
 func forMan(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
-	cmd.Long = columned.ReplaceAllStringFunc(wrapped(cmd.Long, 72), func(lines string) string {
+	cmd.Long = columned().ReplaceAllStringFunc(wrapped(cmd.Long, 72), func(lines string) string {
 		return "\n```\n" + lines + "```\n\n"
 	})
 	for _, sub := range cmd.Commands() {

@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"iter"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -258,7 +258,7 @@ func compareTurns(tlA, tlB *Document, a, b *Turn, o CompareOptions) []Aspect {
 
 // noise matches what differs between two runs, by kind: dates with times of day, times of day, ids (UUIDs, those of
 // messages and calls, long hexadecimal numbers), elements of temporary directories, ports of this machine, durations.
-var noise = regexp.MustCompile(`\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?` +
+var noise = lazy.Regexp(`\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?` +
 	`|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b` +
 	`|\b[Ii][Dd]:? [0-9a-f]{4,}\b` +
 	`|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b` +
@@ -276,7 +276,7 @@ func (o CompareOptions) Key(text string) string {
 	if o.Exact {
 		return text
 	}
-	return noise.ReplaceAllStringFunc(text, func(found string) string {
+	return noise().ReplaceAllStringFunc(text, func(found string) string {
 		if len(found) < minID && strings.Trim(found, "0123456789abcdef") == "" {
 			return found
 		}

@@ -1,10 +1,10 @@
 package document
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -97,10 +97,10 @@ func walkBack(trail [][]int32, from func([]int32, int, int) (int, int), x, y int
 }
 
 // word matches a word, a run of spaces, or a single other character.
-var word = regexp.MustCompile(`(?s)[\pL\p{Nd}\pM_]+|[\s\pZ\x{85}]+|.`)
+var word = lazy.Regexp(`(?s)[\pL\p{Nd}\pM_]+|[\s\pZ\x{85}]+|.`)
 
 // words cuts text into what word matches. Their concatenation is the text.
-func words(text string) []string { return word.FindAllString(text, -1) }
+func words(text string) []string { return word().FindAllString(text, -1) }
 
 // DiffRow is a row of two texts side by side.
 type DiffRow struct {

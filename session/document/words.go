@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"text/template"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -262,11 +263,13 @@ func (t *Turn) ToolCalls() []*ToolCall {
 }
 
 // Phrases are templates of what is put into words, in a file of their own. See [NewPhrases].
-type Phrases struct{ templates *template.Template }
+type Phrases struct{ templates func() *template.Template }
 
-// NewPhrases parses phrases, which have [Functions] and others.
+// NewPhrases returns phrases, which have [Functions] and others. They are parsed when the first is asked for.
 func NewPhrases(text string, others template.FuncMap) Phrases {
-	return Phrases{template.Must(template.New("").Funcs(Functions()).Funcs(others).Parse(text))}
+	return Phrases{sync.OnceValue(func() *template.Template {
+		return template.Must(template.New("").Funcs(Functions()).Funcs(others).Parse(text))
+	})}
 }
 
 // Functions are for numbers, names and texts from outside in templates. Of these, line and oneline keep a fact in its
@@ -295,7 +298,7 @@ func Functions() map[string]any {
 // Text is a phrase about a value.
 func (p Phrases) Text(name string, of any) string {
 	var b strings.Builder
-	if err := p.templates.ExecuteTemplate(&b, name, of); err != nil {
+	if err := p.templates().ExecuteTemplate(&b, name, of); err != nil {
 		b.WriteString(err.Error()) // of a phrase that does not fit the type of its value
 	}
 	return b.String()

@@ -26,6 +26,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -172,7 +173,7 @@ const (
 )
 
 // unknownField is how the decoder reports a key that a type does not have.
-var unknownField = regexp.MustCompile(`^line (\d+): field (\S+) not found in type \w+\.(\w+)$`)
+var unknownField = lazy.Regexp(`^line (\d+): field (\S+) not found in type \w+\.(\w+)$`)
 
 // decode reads a file into what it is, of which version is the version and types are the structures below.
 func decode(content []byte, file any, version *int, types ...any) error {
@@ -207,7 +208,7 @@ func lineOf(content []byte, key string, i int) int {
 }
 
 // wrongKind is how the decoder reports a value that is none of a type.
-var wrongKind = regexp.MustCompile("^line (\\d+): cannot unmarshal !!(\\w+(?: `.*`)?) into \\S+$")
+var wrongKind = lazy.Regexp("^line (\\d+): cannot unmarshal !!(\\w+(?: `.*`)?) into \\S+$")
 
 // explain puts the errors of the decoder into the words of a file, of which types are the structures.
 func explain(err error, types ...any) error {
@@ -217,8 +218,8 @@ func explain(err error, types ...any) error {
 	}
 	lines := make([]string, len(wrong.Errors))
 	for i, text := range wrong.Errors {
-		lines[i] = wrongKind.ReplaceAllString(text, "line $1: $2 is not possible here; docs/gate.md and docs/watch.md have what is")
-		unknown := unknownField.FindStringSubmatch(text)
+		lines[i] = wrongKind().ReplaceAllString(text, "line $1: $2 is not possible here; docs/gate.md and docs/watch.md have what is")
+		unknown := unknownField().FindStringSubmatch(text)
 		for _, t := range types {
 			if of := reflect.TypeOf(t); unknown != nil && unknown[3] == of.Name() {
 				lines[i] = fmt.Sprintf("line %s: there is no key %s; use %s", unknown[1], unknown[2],

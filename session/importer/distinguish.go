@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
@@ -23,7 +23,7 @@ import (
 // one session, and so is what goes on in another file.
 
 // otherID is an id of the second session: the first group is the one that its file has.
-var otherID = regexp.MustCompile(`^(.+)~[0-9a-f]{8}$`)
+var otherID = lazy.Regexp(`^(.+)~[0-9a-f]{8}$`)
 
 // alias is the id that a session has because another one has that of its file. It is also for its sub-agents, the
 // files of which are below the directory.
@@ -77,7 +77,7 @@ func (im *Importer) distinguish(ctx context.Context, s *store.Imported, t *Tally
 func (im *Importer) alias(was *store.ImportSource, path, id string) string {
 	if was != nil {
 		for _, known := range was.Sessions {
-			if m := otherID.FindStringSubmatch(known); m != nil && m[1] == id {
+			if m := otherID().FindStringSubmatch(known); m != nil && m[1] == id {
 				return known
 			}
 		}

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -131,7 +131,7 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 	case err != nil:
 		o.problem(RowsKey + ": read rows: " + err.Error())
 		return false, false
-	case strings.Contains(carried, `\u0000`) && nul.MatchString(carried): // a text may be long
+	case strings.Contains(carried, `\u0000`) && nul().MatchString(carried): // a text may be long
 		o.problem(RowsKey + ": a value holds NUL, which no column can")
 		return false, false
 	}
@@ -327,4 +327,4 @@ const maxCost = 1e9
 const maxMilli = math.MaxInt64 / 1_000_000
 
 // nul is NUL in a string of valid JSON. JSON in a string of JSON may have the escape: its backslash is escaped.
-var nul = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\u0000`)
+var nul = lazy.Regexp(`(?:^|[^\\])(?:\\\\)*\\u0000`)

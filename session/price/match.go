@@ -2,9 +2,10 @@ package price
 
 import (
 	_ "embed" // of the names of providers
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 //go:embed providers.txt
@@ -37,12 +38,12 @@ func canonical(provider string) string {
 }
 
 // dated matches an id that ends in a date or a version. The lists have some models with one and some without.
-var dated = regexp.MustCompile(
+var dated = lazy.Regexp(
 	`^(.+?)(?:[-@](?:20\d{6}|20\d\d-[01]\d-[0-3]\d|latest|default)(?:-v\d+(?::\d+)?)?|-v\d+:\d+)$`)
 
 // undate returns the id without a date or version at its end.
 func undate(id string) string {
-	if m := dated.FindStringSubmatch(id); m != nil {
+	if m := dated().FindStringSubmatch(id); m != nil {
 		return m[1]
 	}
 	return id

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 // MaxBytes is how large a list may be, which is far more than either has.
@@ -204,7 +205,7 @@ func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
 }
 
 // aboveTokens matches LiteLLM's keys of a tier. Keys with other endings are priority, batch or hourly prices.
-var aboveTokens = regexp.MustCompile(`^(.+)_above_(\d{1,7})k_tokens$`)
+var aboveTokens = lazy.Regexp(`^(.+)_above_(\d{1,7})k_tokens$`)
 
 // addLiteLLM adds a model of LiteLLM's list: USD per token. It reports whether the entry has that format.
 func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
@@ -223,7 +224,7 @@ func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 		if !strings.Contains(key, "_cost") {
 			continue
 		}
-		if m := aboveTokens.FindStringSubmatch(key); m != nil {
+		if m := aboveTokens().FindStringSubmatch(key); m != nil {
 			thousands, _ := strconv.ParseInt(m[2], 10, 64) // at most seven digits
 			key, size = m[1], thousands*1000
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -30,10 +31,12 @@ var policy = func() string {
 		"'; base-uri 'none'; form-action 'none'"
 }()
 
-var htmlTemplates = template.Must(Templates().Funcs(template.FuncMap{
-	"style":  func() template.CSS { return template.CSS(style) },
-	"policy": func() string { return policy },
-}).ParseFS(files, "transcript.html", "diff.html"))
+var htmlTemplates = sync.OnceValue(func() *template.Template {
+	return template.Must(Templates().Funcs(template.FuncMap{
+		"style":  func() template.CSS { return template.CSS(style) },
+		"policy": func() string { return policy },
+	}).ParseFS(files, "transcript.html", "diff.html"))
+})
 
 // Templates has the templates of messages, for a server that has them in pages of its own: "message" shows
 // [document.MessageWords], "block" a [document.Block], "images" its images and "runs" what [Runs] returns.
@@ -83,7 +86,7 @@ func isOpen(b document.Block, e *Edit) bool {
 
 // HTML writes the transcript in HTML. The same document gives the same bytes.
 func HTML(w io.Writer, d *document.Document, o document.Words) error {
-	if err := htmlTemplates.ExecuteTemplate(w, "transcript", o.Session(d)); err != nil {
+	if err := htmlTemplates().ExecuteTemplate(w, "transcript", o.Session(d)); err != nil {
 		return fmt.Errorf("write session %s: %w", d.Session.ID, err)
 	}
 	return nil

@@ -26,7 +26,7 @@ func Comparison(w io.Writer, d *document.Diff, a, b *document.Document, o docume
 
 func encodeDiff(w io.Writer, template string, d *document.Diff, a, b *document.Document, o document.Words) error {
 	c := comparer{o: o, d: d, a: a, b: b, shown: map[[4]string]string{}}
-	if err := htmlTemplates.ExecuteTemplate(w, template, c.page()); err != nil {
+	if err := htmlTemplates().ExecuteTemplate(w, template, c.page()); err != nil {
 		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"text/template"
 
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -18,18 +19,20 @@ import (
 //go:embed transcript.md.tmpl
 var markdownPage string
 
-var markdownTemplate = template.Must(template.New("").Funcs(document.Functions()).Funcs(template.FuncMap{
-	"escape": escape, "start": start, "link": link, "quote": quote, "code": code,
-	"fold": details, "emphasized": emphasized,
-	"named": func(name string, all []string) any { return map[string]any{"Name": name, "Value": all} },
-	"text":  func(s string) document.Text { return document.Text{Body: s} },
-}).Parse(markdownPage))
+var markdownTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(document.Functions()).Funcs(template.FuncMap{
+		"escape": escape, "start": start, "link": link, "quote": quote, "code": code,
+		"fold": details, "emphasized": emphasized,
+		"named": func(name string, all []string) any { return map[string]any{"Name": name, "Value": all} },
+		"text":  func(s string) document.Text { return document.Text{Body: s} },
+	}).Parse(markdownPage))
+})
 
 // Markdown writes the transcript in Markdown. The same document gives the same bytes. Transcripts may
 // follow one another.
 func Markdown(w io.Writer, d *document.Document, o document.Words) error {
 	b := bufio.NewWriter(w)
-	err := markdownTemplate.ExecuteTemplate(b, "transcript", o.Session(d))
+	err := markdownTemplate().ExecuteTemplate(b, "transcript", o.Session(d))
 	if err == nil {
 		err = b.Flush()
 	}

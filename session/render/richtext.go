@@ -3,11 +3,10 @@ package render
 import (
 	"bytes"
 	"html"
-	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
-	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
 	extast "github.com/yuin/goldmark/extension/ast"
@@ -16,6 +15,7 @@ import (
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
@@ -77,17 +77,19 @@ type node struct {
 	Checked bool
 }
 
-var markdownParser = goldmark.New(goldmark.WithParser(parser.NewParser(
-	parser.WithBlockParsers(without(parser.DefaultBlockParsers(), parser.NewHTMLBlockParser())...),
-	parser.WithInlineParsers(append(without(parser.DefaultInlineParsers(), parser.NewRawHTMLParser()),
-		util.Prioritized(extension.NewTaskCheckBoxParser(), 0),
-		util.Prioritized(
-			extension.NewLinkifyParser(extension.WithLinkifyAllowedProtocols([]string{"http", "https"})), 999),
-		util.Prioritized(extension.NewStrikethroughParser(), 500),
-	)...),
-	// Not that of link definitions.
-	parser.WithParagraphTransformers(util.Prioritized(extension.NewTableParagraphTransformer(), 200)),
-))).Parser()
+var markdownParser = sync.OnceValue(func() parser.Parser {
+	return parser.NewParser(
+		parser.WithBlockParsers(without(parser.DefaultBlockParsers(), parser.NewHTMLBlockParser())...),
+		parser.WithInlineParsers(append(without(parser.DefaultInlineParsers(), parser.NewRawHTMLParser()),
+			util.Prioritized(extension.NewTaskCheckBoxParser(), 0),
+			util.Prioritized(
+				extension.NewLinkifyParser(extension.WithLinkifyAllowedProtocols([]string{"http", "https"})), 999),
+			util.Prioritized(extension.NewStrikethroughParser(), 500),
+		)...),
+		// Not that of link definitions.
+		parser.WithParagraphTransformers(util.Prioritized(extension.NewTableParagraphTransformer(), 200)),
+	)
+})
 
 func without(all []util.PrioritizedValue, one any) []util.PrioritizedValue {
 	return slices.DeleteFunc(all, func(v util.PrioritizedValue) bool { return v.Value == one })
@@ -111,7 +113,7 @@ func parse(body string) ([]*node, bool) {
 	}
 	source := []byte(body)
 	r := reader{source: source, top: 6, in: make(map[nodeKind]bool)}
-	doc := markdownParser.Parse(text.NewReader(source))
+	doc := markdownParser().Parse(text.NewReader(source))
 	if !r.survey(doc, 1) {
 		return nil, false
 	}
@@ -211,13 +213,13 @@ func (r *reader) read(n ast.Node) []*node {
 }
 
 func language(s string) string {
-	if !languageName.MatchString(s) {
+	if !languageName().MatchString(s) {
 		return ""
 	}
 	return s[:min(len(s), 20)]
 }
 
-var languageName = regexp.MustCompile(`^[a-zA-Z0-9+#._-]*$`)
+var languageName = lazy.Regexp(`^[a-zA-Z0-9+#._-]*$`)
 
 // within is a node of a kind, or what is in it where it is in such a node already.
 func (r *reader) within(k nodeKind, n ast.Node) []*node {

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -209,7 +209,7 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 	return p.writeTo(w)
 }
 
-var spaces = regexp.MustCompile(`\s+`)
+var spaces = lazy.Regexp(`\s+`)
 
 func (p *printer) marked(h *store.Hit) []span {
 	var spans []span
@@ -222,7 +222,7 @@ func (p *printer) marked(h *store.Hit) []span {
 		add("…", p.dim)
 	}
 	for _, piece := range document.Pieces(h) {
-		switch text := spaces.ReplaceAllString(document.Sanitize(piece.Text), " "); {
+		switch text := spaces().ReplaceAllString(document.Sanitize(piece.Text), " "); {
 		case !piece.Differs:
 			add(text, p.plain)
 		case p.Color:

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
@@ -60,10 +61,10 @@ func (c *Client) secrets() *secrets {
 // it is long and of one word, like no other.
 func proves(name, value string) bool {
 	const long = 20
-	return secretName.MatchString(name) || len(value) >= long && !strings.ContainsAny(value, " \t,;/")
+	return secretName().MatchString(name) || len(value) >= long && !strings.ContainsAny(value, " \t,;/")
 }
 
-var secretName = regexp.MustCompile(`(?i)key|token|secret|auth|cookie|passw|sig|session|credential|jwt|bearer`)
+var secretName = lazy.Regexp(`(?i)key|token|secret|auth|cookie|passw|sig|session|credential|jwt|bearer`)
 
 func newSecrets(values []string) *secrets {
 	const word, least = 8, 3
@@ -108,7 +109,7 @@ func (s *secrets) text(t string) string {
 	if len(s.forms) == 0 && s.short == nil || !strings.Contains(t, `\`) {
 		return t
 	}
-	return literal.ReplaceAllStringFunc(t, func(quoted string) string {
+	return literal().ReplaceAllStringFunc(t, func(quoted string) string {
 		var plain string
 		if json.Unmarshal([]byte(quoted), &plain) != nil || s.text(plain) == plain {
 			return quoted
@@ -118,7 +119,7 @@ func (s *secrets) text(t string) string {
 }
 
 // literal is a string in JSON.
-var literal = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+var literal = lazy.Regexp(`"(?:[^"\\]|\\.)*"`)
 
 // reply takes the values out of a reply: a stream may bring one in pieces.
 func (s *secrets) reply(r *reply) {

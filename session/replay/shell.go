@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
@@ -115,12 +116,12 @@ func within(script, command string) (from, until int) {
 
 // What clients add to what a command printed: lines before it and lines after it, and those of Gemini CLI after it.
 var (
-	linesBefore = regexp.MustCompile(`^(?:<untrusted_context>\n)?(?:(?:Command|Directory|Chunk ID|Wall time|` +
+	linesBefore = lazy.Regexp(`^(?:<untrusted_context>\n)?(?:(?:Command|Directory|Chunk ID|Wall time|` +
 		`Original token count|Total output lines|Process exited with code|Exit code)(?::| \d).*\n+)*(?:Output:[ \n])?`)
-	linesAfter = regexp.MustCompile(`\n*(?:Command exited with code \d+|<exited with exit code \d+>)\s*$`)
-	sections   = regexp.MustCompile(`(?:\n+(?:Error|Exit Code|Signal|Background PIDs|Process Group PGID): .*)*` +
+	linesAfter = lazy.Regexp(`\n*(?:Command exited with code \d+|<exited with exit code \d+>)\s*$`)
+	sections   = lazy.Regexp(`(?:\n+(?:Error|Exit Code|Signal|Background PIDs|Process Group PGID): .*)*` +
 		`(?:\s*</untrusted_context>)?\s*$`)
-	exitCode = regexp.MustCompile(`(?i)\bexit(?:ed)?(?: with)?(?: exit)? code:? (\d+)`)
+	exitCode = lazy.Regexp(`(?i)\bexit(?:ed)?(?: with)?(?: exit)? code:? (\d+)`)
 )
 
 // printed is what a command printed, and its exit code: 1 for a call that failed without saying it.
@@ -133,13 +134,13 @@ func printed(c *document.ToolCall) (text string, code int) {
 	for _, b := range blocks {
 		text += b.Text
 	}
-	before := linesBefore.FindString(text)
+	before := linesBefore().FindString(text)
 	text = text[len(before):]
-	after := linesAfter.FindString(text)
+	after := linesAfter().FindString(text)
 	if strings.HasSuffix(before, "Output: ") {
-		after = sections.FindString(text)
+		after = sections().FindString(text)
 	}
-	if m := exitCode.FindStringSubmatch(before + after); m != nil {
+	if m := exitCode().FindStringSubmatch(before + after); m != nil {
 		n, _ := strconv.Atoi(m[1])
 		code = n & 0xff
 	}

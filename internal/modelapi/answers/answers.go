@@ -10,10 +10,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
-	"regexp"
 	"strings"
 	"sync"
 	"text/template"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 // API is a provider's API.
@@ -75,7 +76,7 @@ var (
 		"minus": func(a int) int { return -a },
 		"json":  func(v any) string { return string(encode(v)) },
 	}
-	lastComma = regexp.MustCompile(`,\s*([\]}])`)
+	lastComma = lazy.Regexp(`,\s*([\]}])`)
 )
 
 // execute returns the text of a template without commas that end a list.
@@ -84,7 +85,7 @@ func (a *API) execute(name string, data any) []byte {
 	if err := templates()[a.File].ExecuteTemplate(&b, name, data); err != nil {
 		panic(err) // a mistake in this package
 	}
-	return lastComma.ReplaceAll(b.Bytes(), []byte("$1"))
+	return lastComma().ReplaceAll(b.Bytes(), []byte("$1"))
 }
 
 // Request returns the path and the body of the request for a step.

@@ -13,10 +13,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -92,11 +92,11 @@ func agentdbgUUID(parts ...string) string {
 }
 
 // agentdbgUUID4 matches a UUIDv4 in the one spelling that AgentDbg accepts.
-var agentdbgUUID4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+var agentdbgUUID4 = lazy.Regexp(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
 // agentdbgRunID returns the id of the run that a session is written as.
 func agentdbgRunID(sessionID string) string {
-	if agentdbgUUID4.MatchString(sessionID) {
+	if agentdbgUUID4().MatchString(sessionID) {
 		return sessionID
 	}
 	return agentdbgUUID("run", sessionID)
@@ -275,14 +275,14 @@ const (
 	agentdbgCutMark  = "__TRUNCATED__"
 )
 
-var agentdbgQuoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+var agentdbgQuoted = lazy.Regexp(`"(?:[^"\\]|\\.)*"`)
 
 // agentdbgBounded cuts the texts in a value that AgentDbg would cut.
 func agentdbgBounded(v json.RawMessage) json.RawMessage {
 	if len(v) <= agentdbgMaxField {
 		return v
 	}
-	return agentdbgQuoted.ReplaceAllFunc(v, func(quoted []byte) []byte {
+	return agentdbgQuoted().ReplaceAllFunc(v, func(quoted []byte) []byte {
 		text, _ := rows.Text(quoted)
 		if len(text) <= agentdbgMaxField {
 			return quoted
@@ -494,7 +494,7 @@ func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
 	e := d.event(agentdbgToolCall, p.ID, p.UpdatedAt, payload)
 	e.DurationMS = new(max(0, p.UpdatedAt-p.CreatedAt))
 	call := data.Text("toolCallId")
-	if (agentdbgUUID4.MatchString(call) || d.maida && agentdbgSpanID.MatchString(call)) && d.ids[call] == "" {
+	if (agentdbgUUID4().MatchString(call) || d.maida && agentdbgSpanID().MatchString(call)) && d.ids[call] == "" {
 		e.EventID, d.ids[call] = call, call // it is of an event
 	}
 	d.ids[p.ID] = e.EventID

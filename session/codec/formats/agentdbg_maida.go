@@ -5,10 +5,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
@@ -16,11 +16,11 @@ import (
 // Maida 0.4 and later have trace format 0.2: what run.json has is in meta.json, and spans.jsonl has a span for each
 // event. The root is the run.
 
-var agentdbgTraceID, agentdbgSpanID = regexp.MustCompile(`^[0-9a-f]{32}$`), regexp.MustCompile(`^[0-9a-f]{16}$`)
+var agentdbgTraceID, agentdbgSpanID = lazy.Regexp(`^[0-9a-f]{32}$`), lazy.Regexp(`^[0-9a-f]{16}$`)
 
 // agentdbgTraceOf returns the trace id of the run that a session is written as.
 func agentdbgTraceOf(sessionID string) string {
-	if id := strings.ReplaceAll(sessionID, "-", ""); agentdbgTraceID.MatchString(id) {
+	if id := strings.ReplaceAll(sessionID, "-", ""); agentdbgTraceID().MatchString(id) {
 		return id
 	}
 	return strings.ReplaceAll(agentdbgRunID(sessionID), "-", "")
@@ -193,14 +193,14 @@ func agentdbgStructured(text string) json.RawMessage {
 }
 
 var (
-	agentdbgPythonToken  = regexp.MustCompile(`(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b`)
+	agentdbgPythonToken  = lazy.Regexp(`(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b`)
 	agentdbgPythonEscape = strings.NewReplacer(`\\`, `\\`, `\'`, `'`, `\"`, `\"`, `"`, `\"`, `\x`, `\u00`)
 )
 
 // agentdbgFromPython spells a list or a dictionary as Python prints it, which is how the SDK writes prompts that are no
 // texts, as JSON.
 func agentdbgFromPython(text string) string {
-	return agentdbgPythonToken.ReplaceAllStringFunc(text, func(word string) string {
+	return agentdbgPythonToken().ReplaceAllStringFunc(text, func(word string) string {
 		switch word {
 		case "None":
 			return "null"

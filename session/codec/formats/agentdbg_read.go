@@ -11,11 +11,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -566,7 +566,7 @@ func (b *agentdbgBuilder) data(e *agentdbgEvent) {
 	}
 	typ, known := agentdbgDataTypes[e.EventType]
 	if !known { // a name of its own, so that it is never taken for a part with another meaning
-		typ = "data-event-" + agentdbgNotWord.ReplaceAllString(strings.ToLower(e.EventType), "-")
+		typ = "data-event-" + agentdbgNotWord().ReplaceAllString(strings.ToLower(e.EventType), "-")
 	}
 	data := rows.DataPart(typ, e.Payload.JSON())
 	if part := agentdbgStatePart(e.Payload); part != nil && e.EventType == agentdbgStateUpdate {
@@ -575,7 +575,7 @@ func (b *agentdbgBuilder) data(e *agentdbgEvent) {
 	t.Part(data, e.at)
 }
 
-var agentdbgNotWord = regexp.MustCompile("[^a-z0-9]")
+var agentdbgNotWord = lazy.Regexp("[^a-z0-9]")
 
 // agentdbgStatePart returns the data part that a STATE_UPDATE has as its state, or nil. A part with a meaning of its
 // own, such as a compaction, is not read from a state.

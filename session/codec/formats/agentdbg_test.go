@@ -215,7 +215,7 @@ func TestAgentDbgRunID(t *testing.T) {
 	for _, id := range []string{"", "ses_1", strings.ToUpper(own), "018f4d7c-0000-7000-8000-000000000000", own[:35],
 		own[:35] + "g", "3cb3426d1fa6-417a-b821-6be9c94cd9f4-"} {
 		got := agentdbgRunID(id)
-		if !agentdbgUUID4.MatchString(got) || got == id {
+		if !agentdbgUUID4().MatchString(got) || got == id {
 			t.Errorf("runID(%q) = %s", id, got)
 		}
 		if again := agentdbgRunID(id); again != got {

@@ -10,11 +10,11 @@ import (
 	"fmt"
 	"math"
 	"mime"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -31,11 +31,11 @@ const (
 // skilletNames identify a conversation. A user's id is an e-mail address.
 type skilletNames struct{ UserID, SessionName string }
 
-var skilletUnsafeRun = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
+var skilletUnsafeRun = lazy.Regexp(`[^a-zA-Z0-9_-]+`)
 
 // skilletSanitize returns a name as it is in a log's path. Different names may be one there.
 func skilletSanitize(name string) string {
-	return strings.Trim(skilletUnsafeRun.ReplaceAllString(strings.TrimSpace(name), "_"), "_")
+	return strings.Trim(skilletUnsafeRun().ReplaceAllString(strings.TrimSpace(name), "_"), "_")
 }
 
 // sanitized are the names as they are in a log's path.

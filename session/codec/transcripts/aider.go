@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -75,7 +75,7 @@ type aiderAnswer struct {
 	first        string
 }
 
-var aiderCall = regexp.MustCompile(`(?m)^(TO LLM|LLM RESPONSE) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\n(?:ASSISTANT (.*))?`)
+var aiderCall = lazy.Regexp(`(?m)^(TO LLM|LLM RESPONSE) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\n(?:ASSISTANT (.*))?`)
 
 // aiderAnswers reads the log of model calls beside the source.
 func (s *source) aiderAnswers() (all []aiderAnswer) {
@@ -84,7 +84,7 @@ func (s *source) aiderAnswers() (all []aiderAnswer) {
 	}
 	text, _ := codec.ReadFile(siblings(s.path, aiderLog)[0]) // most users have none
 	began := int64(0)
-	for _, m := range aiderCall.FindAllStringSubmatch(valid(string(text)), -1) {
+	for _, m := range aiderCall().FindAllStringSubmatch(valid(string(text)), -1) {
 		at := milliIn(m[2], time.Local)
 		if m[1] == "TO LLM" {
 			began = at
@@ -170,7 +170,7 @@ func (d *aider) end() bool {
 	return d.said
 }
 
-var aiderThinking = regexp.MustCompile(`(?s)^<think(?:ing-content-\w+)?>(.*?)(?:</think(?:ing-content-\w+)?>|$)`)
+var aiderThinking = lazy.Regexp(`(?s)^<think(?:ing-content-\w+)?>(.*?)(?:</think(?:ing-content-\w+)?>|$)`)
 
 // answer adds a model call.
 func (d *aider) answer(text string) {
@@ -185,7 +185,7 @@ func (d *aider) answer(text string) {
 		d.b.see((*d.log)[called].ended)
 		*d.log = (*d.log)[called+1:]
 	}
-	if m := aiderThinking.FindStringSubmatch(text); m != nil {
+	if m := aiderThinking().FindStringSubmatch(text); m != nil {
 		d.b.text("reasoning", strings.TrimSpace(m[1]))
 		text = strings.TrimSpace(text[len(m[0]):])
 	}
@@ -193,17 +193,17 @@ func (d *aider) answer(text string) {
 }
 
 var (
-	aiderModel  = regexp.MustCompile(`^(?:Main model|Model): (\S+) with `)
-	aiderTokens = regexp.MustCompile(`^Tokens: (\S+) sent(?:, (\S+) cache write)?(?:, (\S+) cache hit)?, (\S+) received`)
-	aiderCost   = regexp.MustCompile(`Cost: \$(\d+\.\d+) (?:message|request)`)
+	aiderModel  = lazy.Regexp(`^(?:Main model|Model): (\S+) with `)
+	aiderTokens = lazy.Regexp(`^Tokens: (\S+) sent(?:, (\S+) cache write)?(?:, (\S+) cache hit)?, (\S+) received`)
+	aiderCost   = lazy.Regexp(`Cost: \$(\d+\.\d+) (?:message|request)`)
 )
 
 // report takes what the program reported: the model, what a call used, or anything else.
 func (d *aider) report(text string) {
 	var rest []string
 	for _, line := range strings.Split(text, "\n") {
-		model, tokens, cost := aiderModel.FindStringSubmatch(line), aiderTokens.FindStringSubmatch(line),
-			aiderCost.FindStringSubmatch(line)
+		model, tokens, cost := aiderModel().FindStringSubmatch(line), aiderTokens().FindStringSubmatch(line),
+			aiderCost().FindStringSubmatch(line)
 		if tokens != nil && d.step != nil {
 			u := session.Usage{CacheWrite: aiderCount(tokens[2]), CacheRead: aiderCount(tokens[3])}
 			u.Input, u.Output = max(0, aiderCount(tokens[1])-u.CacheRead-u.CacheWrite), aiderCount(tokens[4])

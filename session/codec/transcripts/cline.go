@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -20,7 +20,7 @@ import (
 // manifest, or what it showed of a task with its times and usage.
 var Cline = codec.Reading{
 	Keys:       []string{"messages=[ sessionId=* agent=lead|subagent|teammate"},
-	Extensions: []string{".json"}, SniffText: clineTask.Match, Transcript: true,
+	Extensions: []string{".json"}, SniffText: func(head []byte) bool { return clineTask().Match(head) }, Transcript: true,
 	Decode: decodeCline.stream, DecodeFile: decodeCline.file,
 	Beside: func(path string) []string { return siblings(path, clineBeside(path)...) },
 }
@@ -135,7 +135,7 @@ func (d *cline) user(o rows.Object, blocks []rows.Object) {
 	var outputs []string // of the call that was written as tags
 	for _, block := range blocks {
 		text, path := block.Text("text"), block.Text("path")
-		begins := clineResult.FindString(text)
+		begins := clineResult().FindString(text)
 		switch {
 		case block.Text("type") == "tool_result":
 			d.result(block.Text("tool_use_id"), block.Get("content"), block.True("is_error"))
@@ -258,15 +258,15 @@ var clineKin = [][2]string{{"", "cline"}, {"roo-cline", "roo-code"}, {"vscode-mo
 	{"kilocode", "kilo-code"}}
 
 // clineTask is in the conversation of a task, in which the program reports to the model where it is.
-var clineTask = regexp.MustCompile(`(?s)^\x{FEFF}?\s*\[.*"role".*` +
+var clineTask = lazy.Regexp(`(?s)^\x{FEFF}?\s*\[.*"role".*` +
 	`(environment_details|<task>|\\u003ctask\\u003e|<user_message>)`)
 
 // clineNotes begin the texts that the program adds, clineResult that which has the result of a call that was written as
 // tags, and clineWorkspace is where a task is, as the program reports it to the model.
 var (
 	clineNotes     = []string{"<environment_details>", "[ERROR]", "# TODO LIST", "# task_progress"}
-	clineResult    = regexp.MustCompile(`^\[\w+(?: (?s:.*?))?\] Result:\s*`)
-	clineWorkspace = regexp.MustCompile(`# Current Work(?:ing|space) Directory \((.+?)\) Files`)
+	clineResult    = lazy.Regexp(`^\[\w+(?: (?s:.*?))?\] Result:\s*`)
+	clineWorkspace = lazy.Regexp(`# Current Work(?:ing|space) Directory \((.+?)\) Files`)
 )
 
 // shown takes what the program showed: a model call, one that failed, or a compaction.
@@ -291,7 +291,7 @@ func (d *cline) shown(o rows.Object) {
 
 // note takes what the program reports to the model of itself.
 func (d *cline) note(text string) {
-	if at := clineWorkspace.FindStringSubmatch(text); at != nil && d.b.s.Row.WorkspaceRoot == nil {
+	if at := clineWorkspace().FindStringSubmatch(text); at != nil && d.b.s.Row.WorkspaceRoot == nil {
 		d.b.workspace(at[1])
 	}
 	d.b.mode(between(text, "<slug>", "</slug>"))
@@ -301,12 +301,12 @@ func (d *cline) note(text string) {
 }
 
 // clineCall begins a call that a model wrote as tags, with a parameter in it.
-var clineCall = regexp.MustCompile(`(?m)^\s*(<[a-z]+(?:_[a-z]+)+>)\s*<[a-z]`)
+var clineCall = lazy.Regexp(`(?m)^\s*(<[a-z]+(?:_[a-z]+)+>)\s*<[a-z]`)
 
 // text adds a text, of which the first call in tags becomes a call: the program executes one call of an answer.
 func (d *cline) text(text string) {
 	before, after := text, ""
-	if at := clineCall.FindStringSubmatchIndex(text); at != nil {
+	if at := clineCall().FindStringSubmatchIndex(text); at != nil {
 		if name, inner, rest := clineElement(text[at[2]:]); name != "" {
 			input := rows.Object{}
 			for key, value, more := clineElement(inner); key != ""; key, value, more = clineElement(more) {

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -40,7 +40,7 @@ var codexLines decoder = func(from *source, text []byte) []*codec.Session {
 }
 
 // threadID is the id of a session, which the name of its rollout ends with.
-var threadID = regexp.MustCompile(`^[0-9a-f-]{36}$`)
+var threadID = lazy.Regexp(`^[0-9a-f-]{36}$`)
 
 type codex struct {
 	*source
@@ -179,7 +179,7 @@ func (d *codex) isOwn(kind string, payload rows.Object, at int64) bool {
 func (d *codex) history(base rows.Object, depth int) {
 	const deepest, longest = 100, 1 << 30
 	id := base.Text("thread_id")
-	if d.path == "" || depth > deepest || !threadID.MatchString(id) {
+	if d.path == "" || depth > deepest || !threadID().MatchString(id) {
 		return
 	}
 	name := "rollout-*-" + id + ".jsonl"
@@ -347,7 +347,7 @@ func textOf(output json.RawMessage) string {
 }
 
 // codexHeader is a line of the header that commands and scripts have before their output.
-var codexHeader = regexp.MustCompile(`^(?:Command|Chunk ID|Wall time|Original token count|Total output lines):? ?|` +
+var codexHeader = lazy.Regexp(`^(?:Command|Chunk ID|Wall time|Original token count|Total output lines):? ?|` +
 	`^Script completed$|^(?:Process exited with code|Exit code:) (-?\d+)$|^(Script failed|aborted by user.*)$`)
 
 // codexErrors begin the results of calls that the program could not make.
@@ -359,7 +359,7 @@ var codexErrors = []string{"exec_command failed for ", "write_stdin failed: ", "
 // codexFailed reports whether the text that a tool returned is of a call that failed.
 func codexFailed(text string) bool {
 	for line := range strings.Lines(text) {
-		m := codexHeader.FindStringSubmatch(strings.TrimSpace(line))
+		m := codexHeader().FindStringSubmatch(strings.TrimSpace(line))
 		if m == nil {
 			break
 		}

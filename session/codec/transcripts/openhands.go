@@ -9,11 +9,11 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -76,8 +76,8 @@ func openHandsIn(ctx context.Context, from *source, parent string, depth int,
 }
 
 var (
-	openHandsEvent = regexp.MustCompile(`^event-\d{5,}-.*\.json$`)
-	hexUUID        = regexp.MustCompile(`^([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$`)
+	openHandsEvent = lazy.Regexp(`^event-\d{5,}-.*\.json$`)
+	hexUUID        = lazy.Regexp(`^([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$`)
 )
 
 // openHandsConversation reads one conversation.
@@ -88,7 +88,7 @@ func openHandsConversation(ctx context.Context, from *source, parent string) (*c
 	}
 	name := filepath.Base(from.path)
 	state := from.object("base_state.json")
-	id := cmp.Or(state.Text("id"), hexUUID.ReplaceAllString(valid(name), "$1-$2-$3-$4-$5"))
+	id := cmp.Or(state.Text("id"), hexUUID().ReplaceAllString(valid(name), "$1-$2-$3-$4-$5"))
 	d := openHands{b: newBuilder(from, id, "openhands"), used: make(map[string]*modelUse)}
 	d.about(state, parent)
 	var events []rows.Object
@@ -96,7 +96,7 @@ func openHandsConversation(ctx context.Context, from *source, parent string) (*c
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if openHandsEvent.MatchString(e.Name()) {
+		if openHandsEvent().MatchString(e.Name()) {
 			if o := from.object(filepath.Join("events", e.Name())); o != nil {
 				events = append(events, o)
 			}

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"regexp"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -206,7 +206,7 @@ func (d *qwen) system(o, about rows.Object) {
 }
 
 // qwenPrompt is the id of a prompt of the user, as telemetry has it, too. Those of sub-agents name them.
-var qwenPrompt = regexp.MustCompile(`########\d+$`)
+var qwenPrompt = lazy.Regexp(`########\d+$`)
 
 // event reads what the program reported to telemetry. What sub-agents do, their files have.
 func (d *qwen) event(e rows.Object) {
@@ -214,7 +214,7 @@ func (d *qwen) event(e rows.Object) {
 	if e.Text("subagent_name") != "" || prompt != "" && !strings.Contains(prompt, "########") {
 		return
 	}
-	if qwenPrompt.MatchString(prompt) && d.asked != nil {
+	if qwenPrompt().MatchString(prompt) && d.asked != nil {
 		d.prompt = prompt
 		d.asked.named("", prompt, "")
 	}

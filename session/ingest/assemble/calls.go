@@ -3,10 +3,10 @@ package assemble
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -426,10 +426,10 @@ func (n *node) errorText() string {
 
 // errorWords are the words of a text or of a name such as RateLimitError, in lower case.
 func errorWords(text string) []string {
-	return strings.Fields(strings.ToLower(strings.Join(errorWord.FindAllString(text, -1), " ")))
+	return strings.Fields(strings.ToLower(strings.Join(errorWord().FindAllString(text, -1), " ")))
 }
 
-var errorWord = regexp.MustCompile(`\p{Lu}*[\p{Ll}\p{Lo}\p{N}]+|\p{Lu}+`)
+var errorWord = lazy.Regexp(`\p{Lu}*[\p{Ll}\p{Lo}\p{N}]+|\p{Lu}+`)
 
 // finished reports whether any source saw the call's end: its reason, what it used, or which response it was. A call
 // that was aborted may have some of that, and did not end.

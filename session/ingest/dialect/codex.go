@@ -2,12 +2,12 @@ package dialect
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -251,11 +251,11 @@ func codexDecision(a Attrs) *fact.Decision {
 
 // readCodexResult reads the end of a tool call, which has no content in an event on a span.
 // codexExit is how the output of a command begins that failed: for the program its tool has succeeded.
-var codexExit = regexp.MustCompile(`^(?:[A-Z][a-zA-Z ]+: .*\n)*(?:Process exited with code|Exit code:) -?[1-9]`)
+var codexExit = lazy.Regexp(`^(?:[A-Z][a-zA-Z ]+: .*\n)*(?:Process exited with code|Exit code:) -?[1-9]`)
 
 func readCodexResult(f *fact.Fact, a Attrs) {
 	success, reported := a.Bool("success")
-	success = success && !codexExit.MatchString(a.Str("output"))
+	success = success && !codexExit().MatchString(a.Str("output"))
 	f.CallID = a.Str("call_id")
 	f.Tool = &fact.Tool{Name: a.Str("tool_name"), DurationMS: a.IntPtr("duration_ms"), Output: a.JSON("output"),
 		OutputSize: a.Int("output_length"), Truncated: a.True("output_truncated"), Succeeded: success}

@@ -3,10 +3,10 @@ package dialect
 import (
 	"cmp"
 	"encoding/json"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -119,14 +119,14 @@ func geminiAborted(kind, message string) bool {
 // The ids that requests have in place of a turn's.
 var (
 	// geminiPromptID ends the id of a prompt: that of the session, eight hashes, and a count.
-	geminiPromptID = regexp.MustCompile(`########\d+$`)
+	geminiPromptID = lazy.Regexp(`########\d+$`)
 	// geminiSubagent is the id that a sub-agent gives its requests: its own, and a count. Older versions begin it with
 	// the agent's name.
-	geminiSubagent = regexp.MustCompile(`^(.+?)(-[0-9a-z]{4,8})?#\d+$`)
+	geminiSubagent = lazy.Regexp(`^(.+?)(-[0-9a-z]{4,8})?#\d+$`)
 	// geminiHex is a prompt's id where older versions make one up.
-	geminiHex = regexp.MustCompile(`^[0-9a-f]{6,16}$`)
+	geminiHex = lazy.Regexp(`^[0-9a-f]{6,16}$`)
 
-	uuidLike = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+	uuidLike = lazy.Regexp(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
 // geminiPrompt reads the id that a request has in place of a turn's. A run that is not interactive uses the session's
@@ -135,14 +135,14 @@ var (
 func geminiPrompt(f *fact.Fact, id string) {
 	switch {
 	case id == "" || id == f.Session:
-	case geminiPromptID.MatchString(id), geminiHex.MatchString(id):
+	case geminiPromptID().MatchString(id), geminiHex().MatchString(id):
 		f.TurnID = id
-	case geminiSubagent.MatchString(id):
-		f.Agent = geminiSubagent.FindStringSubmatch(id)[1]
-		if own, _, _ := strings.Cut(id, "#"); uuidLike.MatchString(own) {
+	case geminiSubagent().MatchString(id):
+		f.Agent = geminiSubagent().FindStringSubmatch(id)[1]
+		if own, _, _ := strings.Cut(id, "#"); uuidLike().MatchString(own) {
 			f.Agent = "subagent"
 		}
-	case uuidLike.MatchString(id):
+	case uuidLike().MatchString(id):
 	case f.Session != "" && strings.HasPrefix(id, f.Session), strings.Contains(id, "########"):
 		// A helper of the prompt, such as the check of a compression.
 		helper := strings.TrimLeft(id[strings.LastIndexAny(id, "-#")+1:], "0123456789")

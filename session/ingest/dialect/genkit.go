@@ -3,10 +3,10 @@ package dialect
 import (
 	"cmp"
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -55,12 +55,12 @@ func (s *genkitSegment) isTurnOfAgent() bool {
 	return s.kind == "flowStep" && strings.HasPrefix(s.name, "runTurn-")
 }
 
-var genkitSegments = regexp.MustCompile(`/\{(.*?)(?:,t:([^,}]*))?(?:,s:([^,}]*))?(?:\}|$)`)
+var genkitSegments = lazy.Regexp(`/\{(.*?)(?:,t:([^,}]*))?(?:,s:([^,}]*))?(?:\}|$)`)
 
 // genkitPath reads a path from the root to the span itself. It is nil for a path without types, as in old versions.
 func genkitPath(path string) (segments []genkitSegment) {
 	if strings.HasPrefix(path, "/{") {
-		for _, m := range genkitSegments.FindAllStringSubmatch(path, -1) {
+		for _, m := range genkitSegments().FindAllStringSubmatch(path, -1) {
 			segments = append(segments, genkitSegment{m[1], m[2], m[3]})
 		}
 	}

@@ -3,13 +3,13 @@ package dialect
 import (
 	"cmp"
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -208,7 +208,7 @@ func openCodeSide(f *fact.Fact) string {
 }
 
 // thoughts are what a model thought aloud.
-var thoughts = regexp.MustCompile(`(?s)<think>.*?</think>`)
+var thoughts = lazy.Regexp(`(?s)<think>.*?</think>`)
 
 // openCodeTitle returns the title that opencode makes of an answer: the first line that is not empty, after what the
 // model thought aloud, of at most 100 characters.
@@ -219,7 +219,7 @@ func openCodeTitle(output []fact.Part) string {
 			text.WriteString(p.Text)
 		}
 	}
-	line, _, _ := strings.Cut(strings.TrimSpace(thoughts.ReplaceAllString(text.String(), "")), "\n")
+	line, _, _ := strings.Cut(strings.TrimSpace(thoughts().ReplaceAllString(text.String(), "")), "\n")
 	if r := []rune(strings.TrimSpace(line)); len(r) > 100 {
 		return string(r[:97]) + "..."
 	}
@@ -293,7 +293,7 @@ func openCodeRecord(message string, o object, out *Emitter) {
 }
 
 // defaultTitle is what opencode calls a session that nobody has named yet.
-var defaultTitle = regexp.MustCompile(`^(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z$`)
+var defaultTitle = lazy.Regexp(`^(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z$`)
 
 func readOpenCodeCreated(f *fact.Fact, o object) {
 	setSession(f, o.str("id"), "session.id", "session.id")
@@ -301,7 +301,7 @@ func readOpenCodeCreated(f *fact.Fact, o object) {
 	f.SessionAttrs = about
 	about.WorkspaceRoot, about.WorkspaceID = o.str("directory"), o.str("workspaceID")
 	about.ParentSession = o.str("parentID")
-	if title := o.str("title"); !defaultTitle.MatchString(title) {
+	if title := o.str("title"); !defaultTitle().MatchString(title) {
 		about.Title = title
 	}
 	var rules []session.Rule
@@ -333,7 +333,7 @@ func openCodeModel(o object) *session.Model {
 
 // inspected returns the JSON of an object as opencode logs it: a member that is absent is the bare word undefined.
 func inspected(s string) json.RawMessage {
-	return json.RawMessage(undefined.ReplaceAllStringFunc(Text(s), func(token string) string {
+	return json.RawMessage(undefined().ReplaceAllStringFunc(Text(s), func(token string) string {
 		if token == "undefined" {
 			return "null"
 		}
@@ -342,4 +342,4 @@ func inspected(s string) json.RawMessage {
 }
 
 // undefined is the word, or a string, which may have it.
-var undefined = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*(?:"|\\?$)|undefined`)
+var undefined = lazy.Regexp(`(?s)"(?:[^"\\]|\\.)*(?:"|\\?$)|undefined`)

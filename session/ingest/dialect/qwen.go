@@ -2,10 +2,10 @@ package dialect
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -33,7 +33,7 @@ const (
 )
 
 // qwenSubagent finds the sub-agent in the id of a prompt: that of the session, its own, and a count.
-var qwenSubagent = regexp.MustCompile(`^[^#]+#([^#]+)#\d+$`)
+var qwenSubagent = lazy.Regexp(`^[^#]+#([^#]+)#\d+$`)
 
 func readQwenSpan(s *Span, out *Emitter) {
 	a := s.Attrs()
@@ -87,17 +87,17 @@ func readQwenSpan(s *Span, out *Emitter) {
 func qwenAbout(f *fact.Fact, a Attrs) {
 	id := a.Str("qwen-code.prompt_id", "prompt_id")
 	f.Agent = a.Str("subagent_name", "gen_ai.subagent.name")
-	switch of := qwenSubagent.FindStringSubmatch(id); {
+	switch of := qwenSubagent().FindStringSubmatch(id); {
 	case of != nil:
 		f.SubagentID = of[1]
 		name := of[1]
-		if own := geminiSubagent.FindStringSubmatch(of[1] + "#0"); own != nil {
+		if own := geminiSubagent().FindStringSubmatch(of[1] + "#0"); own != nil {
 			name = own[1]
 		}
 		f.Agent = cmp.Or(f.Agent, name)
 	case f.Agent != "":
 		f.Subagent = f.Agent
-	case geminiPromptID.MatchString(id):
+	case geminiPromptID().MatchString(id):
 		f.TurnID = id
 	}
 }

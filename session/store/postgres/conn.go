@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
@@ -65,7 +65,7 @@ var distributedDialect = func() *store.Dialect {
 }()
 
 // placeholder matches parameters, hints, which the planner of PostgreSQL does not need, and what is within quotes.
-var placeholder = regexp.MustCompile(` INDEXED BY \w+| NOT INDEXED|'[^']*'|"[^"]*"|\?[1-9]?`)
+var placeholder = lazy.Regexp(` INDEXED BY \w+| NOT INDEXED|'[^']*'|"[^"]*"|\?[1-9]?`)
 
 // numberedQueries has the queries of this program by their texts, which are few.
 var numberedQueries sync.Map
@@ -76,7 +76,7 @@ func numbered(query string) string {
 		return known.(string)
 	}
 	n := 0
-	text := placeholder.ReplaceAllStringFunc(query, func(found string) string {
+	text := placeholder().ReplaceAllStringFunc(query, func(found string) string {
 		switch {
 		case found == "?":
 			n++

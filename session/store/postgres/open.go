@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -184,7 +184,7 @@ func alone(ctx context.Context, pool *pgxpool.Pool, change func(context.Context,
 }
 
 // oneStatement matches one statement of a migration and the comments before it.
-var oneStatement = regexp.MustCompile(`(?s)(--[^\n]*|\$\$.*?\$\$|'[^']*'|[^;])*;`)
+var oneStatement = lazy.Regexp(`(?s)(--[^\n]*|\$\$.*?\$\$|'[^']*'|[^;])*;`)
 
 // upgrade brings the tables to the next version, unless another program was faster. What it adds to tables that are
 // distributed is distributed too.
@@ -208,7 +208,7 @@ func upgrade(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range oneStatement.FindAllString(string(text), -1) {
+	for _, s := range oneStatement().FindAllString(string(text), -1) {
 		// Citus sends the text that it received to the nodes, which take a single statement. In this protocol every
 		// server insists on that.
 		if _, err := tx.Conn().PgConn().ExecParams(ctx, s, nil, nil, nil, nil).Close(); err != nil {

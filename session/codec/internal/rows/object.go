@@ -7,13 +7,13 @@ import (
 	"io"
 	"iter"
 	"reflect"
-	"regexp"
 	"slices"
 	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
@@ -376,7 +376,7 @@ func (o Object) Indented() []byte {
 	return b.Bytes()
 }
 
-var notJSON = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
+var notJSON = lazy.Regexp(`(?s)"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
 
 // ParsePython is [Parse] of an object in which NaN, Infinity and -Infinity outside of strings, which Python writes and
 // JSON does not have, are replaced. found reports whether there are any.
@@ -385,7 +385,7 @@ func ParsePython(text []byte, with func(word string) string) (o Object, found bo
 	if err == nil || !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
 		return o, false, err
 	}
-	fixed := notJSON.ReplaceAllFunc(text, func(word []byte) []byte {
+	fixed := notJSON().ReplaceAllFunc(text, func(word []byte) []byte {
 		if word[0] == '"' {
 			return word
 		}
