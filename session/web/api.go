@@ -22,11 +22,11 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
@@ -137,6 +137,9 @@ type Backend struct {
 	UpdatePrices func(context.Context) error
 }
 
+// gzipAccepted finds gzip in a header Accept-Encoding, unless with the weight 0, which refuses it.
+var gzipAccepted = regexp.MustCompile(`(?i)(^|,)[ \t]*(x-)?gzip[ \t]*(;[ \t]*q=(1|0\.0*[1-9])[0-9.]*[ \t]*)?(,|$)`)
+
 // WriteBody answers a request with a body, compressed if the client can read that. Of an answer that is a success a
 // client which has it already, by its ETag, gets the report of that.
 func WriteBody(w http.ResponseWriter, r *http.Request, status int, mediaType string, body []byte) {
@@ -144,14 +147,15 @@ func WriteBody(w http.ResponseWriter, r *http.Request, status int, mediaType str
 	h.Set("Content-Type", mediaType)
 	h.Add("Vary", "Accept-Encoding")
 	if status == http.StatusOK {
-		tag := Tag(sha256.Sum256(body))
-		h.Set("ETag", tag)
-		if Has(r, tag) {
+		tag, known := fmt.Sprintf(`"%.12x"`, sha256.Sum256(body)), strings.Join(r.Header.Values("If-None-Match"), ",")
+		h.Set("ETag", "W/"+tag)
+		get := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if get && (known == "*" || strings.Contains(known, tag)) { // weak or strong, it counts
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
 	}
-	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if !gzipAccepted.MatchString(strings.Join(r.Header.Values("Accept-Encoding"), ",")) {
 		w.WriteHeader(status)
 		_, _ = w.Write(body) // a reader that is gone needs no answer
 		return
@@ -161,15 +165,6 @@ func WriteBody(w http.ResponseWriter, r *http.Request, status int, mediaType str
 	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is a valid one
 	_, _ = z.Write(body)
 	_ = z.Close()
-}
-
-// Tag is the weak ETag of a body with a checksum.
-func Tag(sum [sha256.Size]byte) string { return `W/"` + hex.EncodeToString(sum[:12]) + `"` }
-
-// Has reports whether the client has the answer with the ETag already.
-func Has(r *http.Request, tag string) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
-		strings.Contains(r.Header.Get("If-None-Match"), tag)
 }
 
 // WriteProblem answers a request with an error.

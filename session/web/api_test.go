@@ -406,17 +406,22 @@ func TestAnswersAreNotSentTwice(t *testing.T) {
 		if !strings.HasPrefix(tag, `W/"`) || len(body) == 0 {
 			t.Errorf("%s: ETag %q", path, tag)
 		}
-		answer, body = s.ask(http.MethodGet, Prefix+path, "", "If-None-Match", tag)
-		if answer.StatusCode != http.StatusNotModified || len(body) != 0 {
-			t.Errorf("%s: status %d for one who has it", path, answer.StatusCode)
+		for _, known := range []string{tag, `"x", ` + tag, strings.TrimPrefix(tag, "W/"), "*"} {
+			answer, body = s.ask(http.MethodGet, Prefix+path, "", "If-None-Match", known)
+			if answer.StatusCode != http.StatusNotModified || len(body) != 0 {
+				t.Errorf("%s: status %d for one who has %s", path, answer.StatusCode, known)
+			}
 		}
 		if answer, body = s.ask(http.MethodHead, Prefix+path, ""); answer.StatusCode != http.StatusOK ||
 			len(body) != 0 {
 			t.Errorf("HEAD %s: status %d", path, answer.StatusCode)
 		}
 	}
-	answer, _ := s.ask(http.MethodGet, Prefix+"sessions", "", "Accept-Encoding", "gzip")
-	if answer.Header.Get("Content-Encoding") != "gzip" {
-		t.Error("JSON is not compressed")
+	for accepted, want := range map[string]string{"gzip": "gzip", "br;q=1.0, GZIP;q=0.5": "gzip", "identity": "",
+		"gzip;q=0": "", "gzip ; q=0.000, identity": "", "notgzip": ""} {
+		answer, _ := s.ask(http.MethodGet, Prefix+"sessions", "", "Accept-Encoding", accepted)
+		if got := answer.Header.Get("Content-Encoding"); got != want {
+			t.Errorf("Accept-Encoding: %s: the answer is encoded with %q, want %q", accepted, got, want)
+		}
 	}
 }
