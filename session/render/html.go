@@ -180,10 +180,11 @@ func (w *textWriter) node(n *node) {
 		w.text(n.Text)
 		return
 	case nodeBox:
+		attributes = `"to do"`
 		if n.Checked {
-			attributes = " checked"
+			attributes = `"done" checked`
 		}
-		w.WriteString(`<input type="checkbox"` + attributes + ` disabled> `)
+		w.WriteString(`<input type="checkbox" aria-label=` + attributes + ` disabled> `)
 		return
 	case nodeHeading:
 		name = "h" + strconv.Itoa(n.Level+3) // below that of a message

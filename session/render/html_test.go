@@ -21,7 +21,8 @@ var allowed = map[string][]string{
 	"hr":   {""}, "br": {""},
 	"ul": {"", "class=loose"}, "ol": {"", "class=loose"}, "div": {"class=scroll"}, "table": {""}, "tr": {""},
 	"th": {"", "align=left", "align=right", "align=center"}, "td": {"", "align=left", "align=right", "align=center"},
-	"em": {""}, "strong": {""}, "del": {""}, "input": {"type=checkbox disabled=", "type=checkbox checked= disabled="},
+	"em": {""}, "strong": {""}, "del": {""}, "input": {"type=checkbox aria-label=to do disabled=",
+		"type=checkbox aria-label=done checked= disabled="},
 }
 
 var (
