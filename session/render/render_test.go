@@ -84,6 +84,10 @@ func TestFold(t *testing.T) {
 			t.Errorf("fold(%q, %d) (-want +got):\n%s", test.line, test.n, diff)
 		}
 	}
+	const long = 3 << 20 // which took minutes
+	if got := fold([]span{{text: strings.Repeat("A", long)}}, 64); len(got) != long/64 {
+		t.Errorf("a line of 3 MiB is folded into %d lines", len(got))
+	}
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
 		var line []span

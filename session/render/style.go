@@ -280,10 +280,11 @@ func fold(line []span, n int) [][]span {
 	for _, s := range line {
 		at := -1 // the span of out that is of s
 		for word := range strings.SplitAfterSeq(s.text, " ") {
-			for width(strings.TrimSuffix(word, " ")) > room {
-				head := ""
+			for head, rest := cut(word, room); strings.TrimSuffix(rest, " ") != ""; head, rest = cut(word, room) {
 				if room > n/2 {
-					head, word = cut(word, room)
+					word = rest
+				} else {
+					head = ""
 				}
 				lines = append(lines, append(out, span{head, s.paint}))
 				out, room, at = nil, n, -1
