@@ -287,13 +287,18 @@ func (c *acpConversation) close() {
 	c.open = nil
 }
 
-// log adds a log. Before the first prompt it is part of no turn. A log of the whole connection has null as its session.
+// log adds a log. One of the whole connection has null as its session.
 func (c *acpConversation) log(params rows.Object, at int64) *rows.Part {
 	data := params.Without("sessionId")
 	if !params.Has("sessionId") {
 		data.Set("sessionId", nil)
 	}
-	part := rows.DataPart(acpTypeLog, data)
+	return c.notice(rows.DataPart(acpTypeLog, data), at)
+}
+
+// notice adds what an agent also sends outside of turns, such as its commands when the session begins: before the
+// first prompt it is part of no turn.
+func (c *acpConversation) notice(part rows.Object, at int64) *rows.Part {
 	if c.user != nil || c.assistant != nil {
 		return c.part(part, at)
 	}
@@ -413,7 +418,7 @@ func (d *acpDecoder) update(c *acpConversation, m *acpMessage) {
 	case c.content(kind, update, m.at):
 		return
 	case !slices.Contains(acpDataUpdates, kind):
-		c.part(rows.DataPart(acpTypeUpdate, update), m.at)
+		c.notice(rows.DataPart(acpTypeUpdate, update), m.at)
 		return
 	}
 	// What the update reports of the session itself.
@@ -431,7 +436,7 @@ func (d *acpDecoder) update(c *acpConversation, m *acpMessage) {
 			c.b.Row.CostUSD = amount
 		}
 	}
-	turn := c.part(rows.DataPart("data-"+kind, update.Without("sessionUpdate")), m.at).In
+	turn := c.notice(rows.DataPart("data-"+kind, update.Without("sessionUpdate")), m.at).In
 	if kind != "state_update" || update.Text("state") != "idle" {
 		return
 	}

@@ -119,11 +119,9 @@ func (e *acpEncoder) message(m *session.MessageAndParts) {
 	case session.RoleAssistant:
 		e.assistant(m, parts)
 		e.promptEnd(rows.Read(m.Message.MetadataJSON).Object("agenttrace"))
-	default: // logs from before the first prompt
+	default: // notices from before the first prompt
 		for j := range m.Parts {
-			if m.Parts[j].Type == acpTypeLog {
-				e.other(&m.Parts[j], parts[j])
-			}
+			e.other(&m.Parts[j], parts[j])
 		}
 	}
 }
