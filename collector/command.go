@@ -44,7 +44,7 @@ func Command(version string) *cobra.Command {
 			if err, over := r.wait(ctx); over {
 				if errors.Is(err, syscall.EADDRINUSE) && len(o.Config) == 0 {
 					return fmt.Errorf("%w: another program listens there; "+
-						"stop it, or choose other ports with --grpc-endpoint and --http-endpoint", err)
+						"stop it, or choose other ports with --grpc-endpoint, --http-endpoint and --view-endpoint", err)
 				}
 				return err
 			}
