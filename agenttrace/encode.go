@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
@@ -179,6 +180,15 @@ func errorText(err error) (text string) {
 		}
 	}()
 	return cmp.Or(validUTF8(err.Error()), "unknown error")
+}
+
+// failedAt returns when that failed which ends now with err: earlier where err has a method FailedAt, as that of a call
+// which waited for another attempt.
+func failedAt(err error, now time.Time) time.Time {
+	if dated, ok := err.(interface{ FailedAt() time.Time }); ok && dated.FailedAt().Before(now) {
+		return dated.FailedAt()
+	}
+	return now
 }
 
 // isNil reports whether v is nil or a nil pointer, map or the like in an interface.

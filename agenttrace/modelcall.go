@@ -318,8 +318,8 @@ func (c *ModelCall) Retried(err error, waited time.Duration) {
 	}
 }
 
-// End ends the call and adds its usage to the turn's. A failed call may have a
-// result too. Calls after the first do nothing.
+// End ends the call and adds its usage to the turn's. A failed call may have a result too. Calls after the first do
+// nothing. An err with the method FailedAt() time.Time ends the call, and a turn or run that it is given to, then.
 func (c *ModelCall) End(result ModelResult, err error) { c.finish(result, err, false) }
 
 // finish ends the call. byTurn reports that its turn ended first: then nothing is added to it.
@@ -328,7 +328,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 		return
 	}
 	t := c.turn
-	now := t.run.now()
+	now := failedAt(err, t.run.now())
 	usage := usageOf(result.Usage, result.RawUsage, result.CostUSD)
 	usage.Raw = t.run.sess.tracer.filter.raw(redact.Other, "", usage.Raw)
 	stop := cloneText(result.StopReason)

@@ -173,6 +173,7 @@ func (r *Run) finish(err error) {
 	}
 	s.mu.Unlock()
 	s.flush()
+	now = failedAt(err, now)
 	s.tracer.metrics.run(r, failureType(err), now)
 	if r.span.IsRecording() {
 		record.Model = r.model.record()

@@ -420,6 +420,7 @@ func (t *Turn) finish(err error, stopReason string) {
 	}
 	s := t.run.sess
 	s.flush()
+	now = failedAt(err, now) // the status above is of now
 	if t.recording {
 		t.record(now, reason, err, cmp.Or(stopReason, t.stopReason), title, pending, parts)
 	}

@@ -51,10 +51,6 @@ func attemptOf(h http.Header) attempt {
 }
 
 // patience is how long to wait for a client to try again.
-func (a attempt) patience(after time.Duration) time.Duration {
-	wait := 10 * time.Second
-	if a.isNumbered {
-		wait = 15 * time.Second
-	}
-	return max(wait, min(after, 2*time.Minute)+5*time.Second)
+func patience(after time.Duration) time.Duration {
+	return max(15*time.Second, min(after, 2*time.Minute)+5*time.Second)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // conversation is a session, or a part of one, as its requests show it. Its turn goes
@@ -56,6 +57,7 @@ type conversation struct {
 	// turnSize is how much of size is content of the open turn.
 	turnSize int64
 	awaited  []*openCall
+	failed   bodyKey   // the last request, if it failed
 	held     []*flight // calls whose last attempt failed, or that were interrupted
 	idle     *time.Timer
 	// open reports that the turn is; work is the context of its last request, setup is how that was.
@@ -98,12 +100,11 @@ type flight struct {
 	call *agenttrace.ModelCall
 	span trace.Span
 	done bool // the call has ended; conv.mu guards it
-	// err is that of the last attempt, if it failed, token that by which an interrupted answer goes on; deadline is until
-	// when the next one is waited for. The registry's mu guards them.
+	// err is the [failure] of the last attempt, if it failed, token that by which an interrupted answer goes on; deadline
+	// is until when the next one is waited for. The registry's mu guards them.
 	err      error
 	token    string
 	deadline time.Time
-	failedAt time.Time
 	// earlier is the usage of the answer before it was interrupted.
 	earlier *modelapi.Usage
 	// superseded reports that the conversation has gone on without the call.
@@ -386,10 +387,12 @@ func (f *flight) hold(err error, attempt int, wait time.Duration) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f.failedAt, f.err = f.conv.t.o.Now(), err
+	f.err = failure{err, f.conv.t.o.Now()}
 	f.conv.flights--
 	f.conv.used = time.Now()
-	f.conv.consumed = f.conv.consumed && f.side
+	if !f.side {
+		f.conv.consumed, f.conv.failed = false, f.body
+	}
 	f.wait(wait)
 }
 
@@ -415,8 +418,8 @@ func (f *flight) wait(long time.Duration) {
 func (f *flight) describe(err error) {
 	f.conv.t.reg.mu.Lock()
 	defer f.conv.t.reg.mu.Unlock()
-	if f.err != nil {
-		f.err = err
+	if last, ok := f.err.(failure); ok {
+		f.err = failure{err, last.at}
 	}
 }
 
@@ -424,11 +427,21 @@ func (f *flight) describe(err error) {
 func (f *flight) resume() {
 	g := &f.conv.t.reg
 	g.mu.Lock()
-	err, failedAt := f.err, f.failedAt
+	last, _ := f.err.(failure)
 	f.err, f.token = nil, ""
 	g.mu.Unlock()
-	f.call.Retried(err, f.conv.t.o.Now().Sub(failedAt))
+	f.call.Retried(last.error, f.conv.t.o.Now().Sub(last.at))
 }
+
+// failure is the error of an attempt, with its time: what waits for another one is not a part of the call.
+type failure struct {
+	error
+	at time.Time
+}
+
+func (e failure) FailedAt() time.Time { return e.at }
+func (e failure) Unwrap() error       { return e.error }
+func (e failure) ErrorType() string   { return spans.ErrorType(e.error) }
 
 // expire ends a call that was not tried again.
 func (f *flight) expire() {
@@ -545,7 +558,7 @@ func (c *conversation) settle(f *flight, a *answer, calls []*openCall, open bool
 		c.work = nil
 	}
 	if failed && !a.content.full {
-		c.consumed = false // the conversation is where it was
+		c.consumed, c.failed = false, f.body // the conversation is where it was
 	}
 	if !a.content.full && a.ID == "" {
 		return

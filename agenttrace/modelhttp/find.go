@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"go.opentelemetry.io/otel/trace"
@@ -38,8 +39,7 @@ type lookup struct {
 	declared string
 	turn     *agenttrace.Turn
 	session  *agenttrace.Session // that of a run in the context
-	// text has the letters of what the request begins with, and purposes what it asks for, once somebody wants to
-	// know.
+	// text has the letters of what the request begins with, and purposes what it asks for, once somebody wants to know.
 	text     string
 	purposes *purposes
 }
@@ -303,7 +303,8 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 				continue
 			}
 			var found []spot
-			for _, c := range g.known(l, within, func(c *conversation) bool { return c.awaits(it.ID) }) {
+			isCall := func(o *openCall) bool { return o.id == it.ID }
+			for _, c := range g.known(l, within, func(c *conversation) bool { return slices.ContainsFunc(c.awaited, isCall) }) {
 				s := spot{conv: c, at: c.done}
 				if l.last >= 0 {
 					s.matched = c.common(c.done, l.keys[:l.last+1])
@@ -412,14 +413,17 @@ func (g *registry) byHistory(l *lookup, within []*conversation) match {
 }
 
 // byQuestion finds the conversation that has no answer yet, because its request failed. Many conversations begin
-// alike: the request must come from the same piece of work.
+// alike: the request must come from the same piece of work, or be the same in all and come soon, from a program that
+// tries again by itself.
 func (g *registry) byQuestion(l *lookup, within []*conversation) match {
 	if len(l.keys) == 0 {
 		return match{}
 	}
 	for _, c := range g.all {
 		n := len(c.history)
-		if c.done == 0 && !c.consumed && n > 0 && c.asked(l, 0) == n && l.sees(within, c) && l.isNear(within, c) {
+		again := c.failed == l.body && time.Since(c.used) < time.Minute
+		if c.done == 0 && !c.consumed && n > 0 && c.asked(l, 0) == n && l.sees(within, c) &&
+			(again || l.isNear(within, c)) {
 			return match{conv: c, from: n}
 		}
 	}

@@ -101,10 +101,6 @@ func (c *conversation) answerAt(at int) string {
 	return c.history[at-1-c.base].answer
 }
 
-func (c *conversation) awaits(id string) bool {
-	return slices.ContainsFunc(c.awaited, func(o *openCall) bool { return o.id == id })
-}
-
 // ask has a conversation go on with a request: its history is what the request has, after what it had before that if
 // the request continues it in the middle. The caller holds the registry's mu.
 func (c *conversation) ask(l *lookup, m *match) {

@@ -178,5 +178,5 @@ func (x *exchange) failed(err error, again bool, after time.Duration) {
 		f.finish(f.newAnswer(), err)
 		return
 	}
-	f.hold(err, x.attempt.number+1, x.attempt.patience(after))
+	f.hold(err, x.attempt.number+1, patience(after))
 }

@@ -157,6 +157,26 @@ func TestAttemptsOfARequestAreOneCall(t *testing.T) {
 	}
 }
 
+// TestAFailedTurnEndsWhenItFailed waits for another attempt that does not come. The request that then comes from
+// another loop around the client goes on with the session.
+func TestAFailedTurnEndsWhenItFailed(t *testing.T) {
+	a := newAgent(t, failing(1, 429, says("Hello!")), modelhttp.Options{})
+	start := time.Now()
+	number := http.Header{"X-Stainless-Retry-Count": {"0"}}
+	if _, _, err := a.try(t.Context(), number, tools, "user: hi"); err != nil {
+		t.Fatal(err)
+	}
+	failed := time.Since(start).Milliseconds() + 1
+	time.Sleep(50 * time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a.chat(ctx, number, tools, "user: hi")
+	wantTurns(t, a, []string{"hi", "hi"})
+	if turn := a.rec.All().Turns()[0]; *turn.DurationMS > failed || turn.ErrorType != "overloaded_error" {
+		t.Errorf("the turn took %d ms and failed with %s; it failed after %d ms", *turn.DurationMS, turn.ErrorType, failed)
+	}
+}
+
 // TestACallThatFailsForGoodFailsItsTurn has an error that no client tries again, and the
 // last of the attempts that one makes. The conversation then goes on.
 func TestACallThatFailsForGoodFailsItsTurn(t *testing.T) {
