@@ -21,14 +21,10 @@ var loopbackServers = []struct{ kind, component, path, endpoint string }{
 	{"extensions", "zpages", "", "localhost:55679"},
 }
 
-// hostCheckConverter gives each HTTP server that listens on loopback the extension host_check, unless the configuration
+// loopbackConverter gives each HTTP server that listens on loopback the extension host_check, unless the configuration
 // does: what is reachable from this machine only is reachable from every page in its browser. It adds the extension
 // where it is not configured; one that is keeps what it reports. Origins that a server's cors allows are allowed by the
 // extension too. Servers that listen elsewhere are left alone.
-func hostCheckConverter() confmap.ConverterFactory {
-	return confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return loopbackConverter{} })
-}
-
 type loopbackConverter struct{}
 
 // Convert implements [confmap.Converter].

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -62,7 +61,9 @@ func Settings(version string, uris []string) otelcol.CollectorSettings {
 		BuildInfo: component.BuildInfo{Command: "agenttrace", Description: "agenttrace collector", Version: version},
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
 			URIs: uris, ProviderFactories: providers(), DefaultScheme: "env",
-			ConverterFactories: []confmap.ConverterFactory{hostCheckConverter()},
+			ConverterFactories: []confmap.ConverterFactory{
+				confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return loopbackConverter{} }),
+			},
 		}},
 	}
 }
@@ -194,7 +195,7 @@ func (o *Options) resolve() (uris []string, err error) {
 		uris = append(uris, forward)
 	}
 	if o.KeepOTLP != "" {
-		uris = append(uris, keeping(o.KeepOTLP))
+		uris = append(uris, fmt.Sprintf("yaml:"+keepYAML, literal(filepath.Join(o.KeepOTLP, keptFile))))
 	}
 	return uris, nil
 }
@@ -218,11 +219,6 @@ func (o *Options) prepare() error {
 	return f.Close()
 }
 
-// keeping is the configuration that keeps telemetry in a directory.
-func keeping(directory string) string {
-	return fmt.Sprintf("yaml:"+keepYAML, literal(filepath.Join(directory, keptFile)))
-}
-
 // forwarding is the configuration that sends traces to a second place.
 func forwarding(endpoint string) (string, error) {
 	secure, address := false, endpoint
@@ -234,10 +230,10 @@ func forwarding(endpoint string) (string, error) {
 		}
 		secure, address = u.Scheme == "https", u.Host
 	}
-	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("%q has no host or no port: use one like localhost:4317", endpoint)
-	} else if _, err := net.LookupPort("tcp", port); err != nil {
-		return "", fmt.Errorf("%q: %w; use one up to 65535", endpoint, err)
+	if strings.HasPrefix(address, ":") {
+		return "", fmt.Errorf("%q has no host: use one like localhost:4317", endpoint)
+	} else if err := hostcheckextension.CheckAddress(address); err != nil {
+		return "", err
 	}
 	return fmt.Sprintf("yaml:"+forwardYAML, literal(address), !secure), nil
 }
@@ -253,13 +249,8 @@ func literal(value any) string {
 
 // checkLoopback refuses to listen where other machines can reach.
 func checkLoopback(endpoint string) error {
-	if _, port, err := net.SplitHostPort(endpoint); err != nil || port == "" {
-		return fmt.Errorf("listen on %q: that is not host:port, such as %s", endpoint, defaultGRPC)
-	} else if _, err := net.LookupPort("tcp", port); err != nil {
-		return fmt.Errorf("listen on %q: %w; use one up to 65535", endpoint, err)
-	}
-	if hostcheckextension.OnLoopback(endpoint) {
-		return nil
+	if err := hostcheckextension.CheckAddress(endpoint); err != nil || hostcheckextension.OnLoopback(endpoint) {
+		return err
 	}
 	return fmt.Errorf("listen on %q: other machines may reach it and nothing would authenticate them; "+
 		"use localhost, or write a configuration with an authenticator, such as bearertokenauth, "+

@@ -114,6 +114,17 @@ func matches(allowed, s string) bool {
 	return len(s) > len(head)+len(tail) && strings.HasPrefix(s, head) && strings.HasSuffix(s, tail)
 }
 
+// CheckAddress returns why a text is not "host:port".
+func CheckAddress(text string) error {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil || port == "" {
+		return fmt.Errorf("%q is not host:port, such as localhost:4317", text)
+	} else if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Errorf("%q: %w; use one up to 65535", text, err)
+	}
+	return nil
+}
+
 // OnLoopback reports whether an endpoint, "host:port", is of this machine's loopback.
 func OnLoopback(endpoint string) bool {
 	host, _, err := net.SplitHostPort(endpoint)

@@ -70,10 +70,8 @@ func (p *proxying) check() error {
 		}
 		p.servers[name] = address
 	}
-	if _, port, err := net.SplitHostPort(p.Listen); err != nil {
-		return usagef("--listen %s: %w; write it as host:port", p.Listen, err)
-	} else if _, err := net.LookupPort("tcp", port); err != nil {
-		return usagef("--listen %s: %w; use one up to 65535", p.Listen, err)
+	if err := hostcheckextension.CheckAddress(p.Listen); err != nil {
+		return usagef("--listen: %w", err)
 	}
 	p.token = os.Getenv(envProxyToken)
 	if p.token == "" && !hostcheckextension.OnLoopback(p.Listen) {

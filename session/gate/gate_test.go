@@ -401,7 +401,7 @@ func TestWhatIsNotKnownYetBreaksNoRule(t *testing.T) {
 		"": {}, "tokens is 6, above 5": {"tokens": 6}, "cost_usd is $6.00, above $5.00": {"cost_usd": 6},
 	} {
 		got := ""
-		if f := rules.gate.Assertions[0].outOfBounds(&Run{Figures: figures}); f != nil {
+		if f := rules.gate.Assertions[0].outOfBounds(&Run{Figures: figures}, new(document.Document)); f != nil {
 			got = f.Detail
 		}
 		if got != want {

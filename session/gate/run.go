@@ -37,11 +37,9 @@ type Run struct {
 	// Failures are those of assertions, by their index in the gate.
 	Failures map[int]Failure `json:"-"`
 
-	// partial states of figures what is not in them: they are at least what Figures has.
-	partial map[string]string
-	steps   []step
-	answer  string
-	tags    []document.Annotation
+	steps  []step
+	answer string
+	tags   []document.Annotation
 }
 
 // HasTag reports whether the session, or something in it, has one of the tags.
@@ -149,7 +147,7 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 	expected map[string]string, r *redact.Redactor) *Run {
 	run := &Run{SessionID: doc.Session.ID, Title: document.Name(doc.Session.Title, doc.Session.Opening),
 		Outcome: string(doc.Status.State), Figures: map[string]float64{}, Scores: map[string]float64{},
-		Failures: map[int]Failure{}, partial: map[string]string{}, tags: tags}
+		Failures: map[int]Failure{}, tags: tags}
 	if s := doc.Status.State; s == document.ActivityIdle || s == document.ActivityUnknown {
 		run.Outcome = cmp.Or(string(doc.Session.State), run.Outcome)
 	}
@@ -183,12 +181,6 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 	}
 	if count.CostUSD != nil || count.EstimatedCostUSD != nil {
 		run.Figures["cost_usd"] = session.Deref(count.CostUSD) + session.Deref(count.EstimatedCostUSD)
-	}
-	if doc.Quality != nil && doc.Quality.Missing["tokens"] > 0 {
-		run.partial["tokens"] = "an answer does not state its tokens"
-	}
-	if count.Unpriced {
-		run.partial["cost_usd"] = "there is no price of " + strings.Join(doc.UnpricedModels, ", ")
 	}
 	if count.DurationMS != nil {
 		run.Figures["duration"] = float64(*count.DurationMS)
@@ -254,7 +246,7 @@ func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, r *
 	case a.Expected != "":
 		return run.unexpected(a.Expected == "equals")
 	case a.Max != nil || a.Min != nil:
-		return a.outOfBounds(run)
+		return a.outOfBounds(run, doc)
 	}
 	return nil
 }
@@ -318,7 +310,7 @@ func (run *Run) unexpected(whole bool) *Failure {
 }
 
 // outOfBounds is the first figure that is not within Max and Min.
-func (a *Assertion) outOfBounds(run *Run) *Failure {
+func (a *Assertion) outOfBounds(run *Run, doc *document.Document) *Failure {
 	for _, name := range figures {
 		v, known := run.Figures[name]
 		high, isMax := a.Max[name]
@@ -330,8 +322,10 @@ func (a *Assertion) outOfBounds(run *Run) *Failure {
 			return &Failure{Detail: name + " is not known"}
 		case isMax && v > float64(high):
 			return &Failure{Detail: text + ", above " + figureText(name, float64(high))}
-		case isMax && run.partial[name] != "" && !a.goesOn:
-			return &Failure{Detail: text + ", or more: " + run.partial[name]}
+		case isMax && !a.goesOn && name == "tokens" && doc.Quality != nil && doc.Quality.Missing["tokens"] > 0:
+			return &Failure{Detail: text + ", or more: an answer does not state its tokens"}
+		case isMax && !a.goesOn && name == "cost_usd" && doc.Totals.Unpriced:
+			return &Failure{Detail: text + ", or more: there is no price of " + strings.Join(doc.UnpricedModels, ", ")}
 		case isMin && v < float64(low):
 			return &Failure{Detail: text + ", below " + figureText(name, float64(low))}
 		}

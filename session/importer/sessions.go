@@ -202,7 +202,8 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 			im.forks = append(im.forks, s.Session.ID)
 		}
 	}
-	if t.isDeleted(s) {
+	if t.before != nil && slices.Contains(t.before.Deleted, s.Session.ID) &&
+		s.Session.UpdatedAt <= t.before.ModifiedNano/1e6 { // it was deleted since its file was read, and is the same
 		t.deleted = append(t.deleted, s.Session.ID)
 		t.Deleted++
 		return false, nil

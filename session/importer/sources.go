@@ -127,12 +127,6 @@ func (im *Importer) unchanged(in Input, now *store.ImportSource) *store.ImportSo
 	return was
 }
 
-// isDeleted reports whether a session was deleted from the store since its file was read, and did not change since.
-func (t *Tally) isDeleted(s *store.Imported) bool {
-	return t.before != nil && slices.Contains(t.before.Deleted, s.Session.ID) &&
-		s.Session.UpdatedAt <= t.before.ModifiedNano/1e6
-}
-
 // beside returns a digest of what the system reports of the files that the format reads of an
 // input besides the file at path; false where nobody knows which.
 func beside(f *formats.Format, path string) (digest string, known bool) {

@@ -543,17 +543,12 @@ func (c *acpConversation) tool(id string, update rows.Object, at int64) {
 		status := update.Text("status")
 		if t.call == nil || status == "in_progress" && t.call.Text("status") != status {
 			t.began = at
-		} else if acpIsOver(status) {
+		} else if session.StateRank(acpStates[status]) >= session.StateRank(session.StateOutputAvailable) {
 			t.ended = at
 		}
 	}
 	t.call = acpMerge(t.call, update)
 	t.part.Touch(at)
-}
-
-// acpIsOver reports whether a call has ended that has the status.
-func acpIsOver(status string) bool {
-	return session.StateRank(acpStates[status]) >= session.StateRank(session.StateOutputAvailable)
 }
 
 // took notes how long a call ran, unless it is not known whether it did.

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,19 +13,14 @@ import (
 )
 
 // Compact implements [store.Compacter].
-func (s *Store) Compact(ctx context.Context) (err error) {
+func (s *Store) Compact(ctx context.Context) error {
 	conn, err := sqlite.OpenConn(s.path, sqlite.OpenReadWrite)
 	if err != nil {
 		return openError(s.path, err)
 	}
-	defer func() {
-		if closeErr := conn.Close(); err == nil && closeErr != nil {
-			err = classify(fmt.Errorf("compact store %s: %w", s.path, closeErr))
-		}
-	}()
 	conn.SetInterrupt(ctx.Done())
 	err = execute(conn, "PRAGMA busy_timeout = 5000", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
-	if err != nil {
+	if err = cmp.Or(err, conn.Close()); err != nil {
 		return classify(fmt.Errorf("compact store %s: %w", s.path, err))
 	}
 	return nil
