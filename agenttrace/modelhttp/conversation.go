@@ -418,7 +418,7 @@ func (f *flight) wait(long time.Duration) {
 func (f *flight) describe(err error) {
 	f.conv.t.reg.mu.Lock()
 	defer f.conv.t.reg.mu.Unlock()
-	if last, ok := f.err.(failure); ok {
+	if last, ok := errors.AsType[failure](f.err); ok {
 		f.err = failure{err, last.at}
 	}
 }
@@ -427,7 +427,7 @@ func (f *flight) describe(err error) {
 func (f *flight) resume() {
 	g := &f.conv.t.reg
 	g.mu.Lock()
-	last, _ := f.err.(failure)
+	last, _ := errors.AsType[failure](f.err)
 	f.err, f.token = nil, ""
 	g.mu.Unlock()
 	f.call.Retried(last.error, f.conv.t.o.Now().Sub(last.at))
