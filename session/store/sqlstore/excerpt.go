@@ -62,8 +62,8 @@ type excerpt struct {
 	at map[string]int // of messages, by id
 }
 
-// compactionsQuery selects the messages of a session that have a compaction.
-const compactionsQuery = `SELECT message_id FROM chat_parts WHERE session_id = ? AND type = 'data-compaction'`
+// compactionsQuery selects the messages of a session ?1 that have a compaction.
+const compactionsQuery = `SELECT message_id FROM chat_parts WHERE session_id = ?1 AND type = 'data-compaction'`
 
 // toolCallsQuery counts the tool calls of a session.
 const toolCallsQuery = `SELECT count(*) FROM chat_parts WHERE session_id = ?
@@ -107,7 +107,7 @@ func excerptOf(conn Conn, id string, q store.ExcerptQuery) (*excerpt, error) {
 		return e, e.landmarks(conn, id)
 	case q.Outline:
 		from += ` AND (p.type = 'data-compaction' OR coalesce(p.tool_state, '') NOT IN ('output-available', '')
- OR ` + hasCompaction("m.id", d.SameSession("c", "m"))
+ OR m.id IN (` + compactionsQuery + `)`
 		if q.LastTurns > 0 {
 			from += ` OR p.tool_state IS NULL AND ` + d.Contains("p.data_json", `"streaming"`)
 		}
@@ -120,11 +120,6 @@ func excerptOf(conn Conn, id string, q store.ExcerptQuery) (*excerpt, error) {
 func listOf(texts []string) string {
 	list, _ := json.Marshal(append([]string{}, texts...)) // texts always have JSON
 	return string(list)
-}
-
-func hasCompaction(message, sameSession string) string {
-	return `EXISTS (SELECT 1 FROM chat_parts c WHERE c.message_id = ` + message + sameSession +
-		` AND c.type = 'data-compaction')`
 }
 
 // parts adds the parts p that a query selects to their messages.
