@@ -91,12 +91,14 @@ type Redactor struct {
 // DefaultKeys returns the names whose values are secrets unless Config.Keys states
 // otherwise. The slice is the caller's.
 func DefaultKeys() []string {
+	load()
 	return slices.Clone(words["keys"])
 }
 
 // New returns a Redactor for cfg, which it copies. It fails on a key that has fewer than
 // three letters or digits or is not ASCII, on an unknown rule and on a limit out of range.
 func New(cfg Config) (*Redactor, error) {
+	load()
 	r := &Redactor{byEnd: map[string][]*keyName{}, fn: cfg.Func, maxBytes: cfg.MaxBytes, maxDepth: cfg.MaxDepth}
 	r.omit = [...]bool{Prompt: cfg.Omit.Prompts, Reasoning: cfg.Omit.Reasoning, ToolInput: cfg.Omit.ToolInputs,
 		ToolOutput: cfg.Omit.ToolOutputs}
@@ -158,6 +160,7 @@ type Rule struct {
 
 // Rules lists the built-in patterns, in the order they are tried.
 func Rules() []Rule {
+	load()
 	out := make([]Rule, len(rules))
 	for i, x := range rules {
 		out[i] = Rule{Name: x.name, Description: x.about}

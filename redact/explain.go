@@ -80,14 +80,16 @@ func (r *Redactor) without() *Redactor {
 }
 
 // names of the rows and of the columns of the weights.
-var rowNames, columnNames = func() (rows, columns []string) {
+var rowNames, columnNames []string
+
+func readNames() (rows, columns []string) {
 	for _, row := range tableRows(weightsFile) {
 		name, _, _ := strings.Cut(row, " ")
 		rows = append(rows, name)
 	}
 	lines := strings.Split(weightsFile, "\n")
 	return rows, strings.Fields(lines[2])[1:]
-}()
+}
 
 // explained returns the names and weights of the features.
 func (f features) explained() (out []Feature) {

@@ -43,7 +43,9 @@ var (
 )
 
 // encodedRunes are how JSON, URLs and mail write the first rune of a phrase that is not ASCII: \u5bc6, %d0%bf, =d0=bf.
-var encodedRunes = func() (out []string) {
+var encodedRunes []string
+
+func encodeRunes() (out []string) {
 	for i := range phrases {
 		for _, literal := range phrases[i].literals {
 			if k := strings.IndexFunc(literal, func(c rune) bool { return c >= utf8.RuneSelf }); k >= 0 {
@@ -55,7 +57,7 @@ var encodedRunes = func() (out []string) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}()
+}
 
 func newIndex(active []*rule, keys []keyName) *table {
 	// A label is looked for by the whole name, password, and by its parts where a text may have them: api_key, api-key,
@@ -136,13 +138,15 @@ func trigram(s string) uint32 {
 }
 
 // common are the three bytes that texts have often.
-var common = func() map[uint32]bool {
+var common map[uint32]bool
+
+func readCommon() map[uint32]bool {
 	set := map[uint32]bool{}
 	for _, three := range words["common"] {
 		set[trigram(three)] = true
 	}
 	return set
-}()
+}
 
 // rarest returns where the three neighbouring bytes of literal begin that are met least.
 func rarest(literal string) (at int) {

@@ -87,7 +87,9 @@ func (m *mention) by(j join, i int) (int, bool) {
 
 // signs are what joins label and value by drawing: how, what the label must be or have (blank: a space before the sign,
 // none: no space, keyed: in quotes, flag, tag: of XML), and the signs; · is a space. What comes first wins.
-var signs = func() (rows []sign) {
+var signs []sign
+
+func readSigns() (rows []sign) {
 	for _, row := range []struct {
 		join        join
 		needs, list string
@@ -106,7 +108,7 @@ var signs = func() (rows []sign) {
 		}
 	}
 	return rows
-}()
+}
 
 type sign struct {
 	text  string

@@ -101,7 +101,9 @@ var weightsFile string
 // weightTable has a row for each join, class and mark, and in it a weight for each kind of a value and for each join.
 type weightTable [int(joins) + int(classes) + int(marks)][int(kindCount) + int(joins)]int8
 
-var weights = func() (w weightTable) {
+var weights weightTable
+
+func readWeights() (w weightTable) {
 	for row, line := range tableRows(weightsFile) {
 		for i, field := range strings.Fields(line)[1:] {
 			n, _ := strconv.Atoi(field)
@@ -109,7 +111,7 @@ var weights = func() (w weightTable) {
 		}
 	}
 	return w
-}()
+}
 
 // score sums the weights of the features: above zero, the value is a secret.
 func (f features) score() (sum int) {

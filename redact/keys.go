@@ -73,12 +73,14 @@ var shortened = map[string]string{"pwd": "pw"}
 
 // vendorKeys are the names of services whose keys have no shape of their own: where what
 // is assigned to one looks like a token, it is one.
-var vendorKeys = func() (out []keyName) {
+var vendorKeys []keyName
+
+func readVendors() (out []keyName) {
 	for _, name := range words["vendors"] {
 		out = append(out, keyName{words: []string{name}, joined: name, class: keyed})
 	}
 	return out
-}()
+}
 
 // entries are the spellings that a text must hold for the key to be in it; of a short name those that data/words.txt
 // lists, in which a capital shows that the case counts.

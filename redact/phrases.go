@@ -26,7 +26,9 @@ var finders = map[string]func(c *scan, m *mention) bool{"@grouped": grouped, "@a
 	"@ofKey": ofKey, "@hinted": hinted}
 
 // phrases are the rows of the table of labels that are not names of keys.
-var phrases = func() (rows []phrase) {
+var phrases []phrase
+
+func readPhrases() (rows []phrase) {
 	spaces := strings.NewReplacer("·", " ", "␤", "\n")
 	for _, line := range tableRows(phrasesFile) {
 		column := strings.Split(spaces.Replace(line), "\t")
@@ -46,7 +48,7 @@ var phrases = func() (rows []phrase) {
 		rows = append(rows, p)
 	}
 	return rows
-}()
+}
 
 // phrased finds the value of the phrase that e found at begin, where it is a secret.
 func (c *scan) phrased(e *entry, begin int) bool {

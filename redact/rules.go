@@ -54,7 +54,7 @@ var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTai
 
 var rules []*rule
 
-func init() {
+func readRules() (rules []*rule) {
 	functions["@encodedText"] = encodedText // asks the rules
 	for _, line := range tableRows(rulesFile) {
 		column := strings.Split(line, "\t")
@@ -69,6 +69,7 @@ func init() {
 		}
 		rules = append(rules, r)
 	}
+	return rules
 }
 
 // pattern is the shape of a token around a literal.

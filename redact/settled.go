@@ -18,6 +18,7 @@ const (
 // Of a secret that is in s, redacting s[:Settled(s)] leaves nothing, wherever s is cut.
 func Settled(s string) int {
 	// "password: sun" may go on as "sunflower": nothing from the label on is settled before the line is whole.
+	load()
 	const ends = " \r\n"
 	settled := since(s, len(s), max(0, len(s)-maxSecret), blanks)
 	from := max(0, settled-maxHeld)

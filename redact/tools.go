@@ -19,7 +19,12 @@ var toolsFile string
 
 // tools are the rows of each command, and commandLiterals what commands are found by: their names with what follows
 // them, and as elements of a list.
-var tools, commandLiterals = func() (map[string][]tool, []string) {
+var (
+	tools           map[string][]tool
+	commandLiterals []string
+)
+
+func readTools() (map[string][]tool, []string) {
 	byName, literals := map[string][]tool{}, []string{}
 	for _, row := range tableRows(toolsFile) {
 		column := strings.Split(row, "\t")
@@ -37,7 +42,7 @@ var tools, commandLiterals = func() (map[string][]tool, []string) {
 	}
 	slices.Sort(literals)
 	return byName, slices.Compact(literals)
-}()
+}
 
 // command notes the secrets of the command whose name is at at. A command is read once, however many names of tools are
 // in it.

@@ -4,14 +4,35 @@ import (
 	_ "embed" // of the lists
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
 //go:embed data/words.txt
 var wordsFile string
 
-// words are the lists of data/words.txt, by name.
-var words = func() map[string][]string {
+// load reads the tables of this package, each after those that it is made of, before the first use of one: a program
+// that redacts nothing, as most commands, need not wait for them when it starts.
+var load = sync.OnceFunc(func() {
+	words = readWords()
+	lists = setsOf(words)
+	pairs, spokenNames = strings.Join(words["pairs"], ""), phrasesOf("spoken")
+	weights = readWeights()
+	rowNames, columnNames = readNames()
+	phrases = readPhrases()
+	encodedRunes, common, vendorKeys = encodeRunes(), readCommon(), readVendors()
+	tools, commandLiterals = readTools()
+	signs = readSigns()
+	rules = readRules()
+})
+
+// words are the lists of data/words.txt by name, and lists the same as sets.
+var (
+	words map[string][]string
+	lists map[string]map[string]bool
+)
+
+func readWords() map[string][]string {
 	all, name := map[string][]string{}, ""
 	for line := range strings.SplitSeq(wordsFile, "\n") {
 		if head, ok := strings.CutPrefix(line, "## "); ok {
@@ -23,7 +44,7 @@ var words = func() map[string][]string {
 		}
 	}
 	return all
-}()
+}
 
 // tableRows are the lines of a file of data that are no comments.
 func tableRows(file string) []string {
@@ -31,8 +52,7 @@ func tableRows(file string) []string {
 	return slices.DeleteFunc(lines, func(line string) bool { return line[0] == '#' })
 }
 
-// lists are the words as sets.
-var lists = func() map[string]map[string]bool {
+func setsOf(words map[string][]string) map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for name, list := range words {
 		all[name] = map[string]bool{}
@@ -41,7 +61,7 @@ var lists = func() map[string]map[string]bool {
 		}
 	}
 	return all
-}()
+}
 
 // has reports whether word, in whatever case, is in the list of a name. It is asked for nearly every word near a label,
 // so the word in lower case is made on the stack: no word of these lists is longer than what has room there.
@@ -56,10 +76,10 @@ func has(list, word string) bool {
 	return lists[list][string(buf[:len(word)])]
 }
 
-var pairs = strings.Join(words["pairs"], "")
-
-// spokenNames are the names of secrets in the languages that people speak.
-var spokenNames = phrasesOf("spoken")
+var (
+	pairs       string   // how often a letter follows another
+	spokenNames []string // of secrets in the languages that people speak
+)
 
 // phrasesOf are the phrases of a list; those that people speak as they are in a line, begin it, and are shouted.
 func phrasesOf(list string) (out []string) {
