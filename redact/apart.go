@@ -54,6 +54,7 @@ func (m *mention) nearby() bool {
 		// .option('password', { default: 'SECRET' }) has the object as the next argument.
 		lo = skip(m.s, lo, lo+3, ", {")
 		stop = until(m.s, lo, to-lo, "{}[];")
+		from = since(m.s, m.lo, max(from, m.lo-maxStatement), "{}[];")
 	}
 	if m.valueOfPair() {
 		return true
@@ -377,7 +378,10 @@ func (c *scan) table(m *mention) {
 		if !strings.Contains(line, sign.header) {
 			continue
 		}
-		before := c.s[since(c.s, max(0, from-1), max(0, from-maxStatement), "\n"):max(0, from-1)]
+		before := c.lineBefore(from)
+		if strings.Trim(before, drawing) == "" { // a line that is drawn
+			before = c.lineBefore(from - len(before) - 1)
+		}
 		if n < 6 && strings.Contains(before, sign.header) {
 			return // a row within a table that is drawn
 		}
@@ -392,6 +396,15 @@ func (c *scan) table(m *mention) {
 		}
 		return
 	}
+}
+
+// drawing is what lines between the rows of a table are made of.
+const drawing = "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r"
+
+// lineBefore returns the line before the one that begins at from, "" where there is none.
+func (c *scan) lineBefore(from int) string {
+	end := max(0, from-1)
+	return c.s[since(c.s, end, max(0, end-maxStatement), "\n"):end]
 }
 
 // header reads the names of the columns of a table, and reports whether they are those of a CSV file: names only, none
@@ -453,7 +466,7 @@ func (c *scan) row(at, end int, sign string) bool {
 	c.looked += len(line)
 	// A row that has not as many cells as the header ends the table, unless it is a line that is drawn between rows.
 	cells := c.cells(line, sign)
-	if line != "" && strings.Trim(line, "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r") == "" {
+	if line != "" && strings.Trim(line, drawing) == "" {
 		return len(cells) == 1 || len(cells) == len(c.columns) // a line that is drawn
 	}
 	if len(cells) != len(c.columns) {
@@ -461,7 +474,7 @@ func (c *scan) row(at, end int, sign string) bool {
 	}
 	for n, v := range cells {
 		if c.columns[n] != notSecret && (sign != aligned || strings.IndexByte(c.s[at+v.lo:at+v.hi], ' ') < 0) {
-			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: cell}
+			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: item}
 			lo, _ := elements(c.s, at+v.lo, "<") // <code>SECRET</code>
 			c.cell.found(lo, until(c.s, lo, at+v.hi-lo, "<"))
 		}

@@ -21,9 +21,9 @@ type corpusEntry struct {
 // chance, digits, words alone and with spaces. Where marks would end a value, others take their place.
 var (
 	kindsOfValues = strings.Fields("P1 P5 b32 h32 P4 P9 P10 P11 P12 P13 P14 P15 P16 P17 P19 P20 d6 d4 P18 P8 P21 P22 " +
-		"P23 P24 P27 P28 P29 P30 P31 P32 P33 P34 h12 P26 P25")
+		"P23 P24 P27 P28 P29 P30 P31 P32 P33 P34 P35 P36 P37 P39 P40 P41 P42 P43 P44 P45 P46 h12 P26 P38 P25")
 	kindsOfBareValues = strings.Fields("P2 P5 s32 h32 P4 P9 P10 P11 P12 P13 P14 P7 P16 P17 P19 P20 d6 d8 P18 P8 P21 " +
-		"P22 P23 P24 P27 P28 P29 P30 P31 P32 P33 P34 h12 P9 P22")
+		"P22 P23 P24 P27 P28 P29 P30 P31 P32 P33 P34 P35 P36 P37 P39 P40 P35 P36 P37 P44 P45 P46 h12 P9 P22 P22")
 	quotedHole = regexp.MustCompile("[\"'`]‹~?›[\"'`]")
 )
 
@@ -44,7 +44,7 @@ func readCorpus(t testing.TB, name string, times int) []corpusEntry {
 			continue
 		}
 		for n := range times {
-			if n == len(kindsOfValues)-1 && !quotedHole.MatchString(line) {
+			if n >= len(kindsOfValues)-2 && !quotedHole.MatchString(line) {
 				break // words with spaces between them
 			}
 			line := strings.ReplaceAll(line, "‹›", "‹"+kindsOfValues[n]+"›")

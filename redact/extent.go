@@ -51,6 +51,13 @@ func (m *mention) value(i int) (lo, hi int) {
 	case oneByteOf("\n\r", s[i]): // password:␤  SECRET
 		return m.nextLine(i)
 	}
+	// passphrase: every goat deserves a hat
+	if m.join <= spaced && holdsFold(s[m.lo:m.hi], "phrase", "mnemonic") && m.startsLine() {
+		if hi = until(s, i, maxJudged, "\n\""); strings.Count(s[i:hi], " ") > 2 && spaceJoined(s[i:hi]) {
+			m.join = sure
+			return i, skipBack(s, hi, i, blanks)
+		}
+	}
 	return i, m.wordEnd(i)
 }
 
@@ -63,17 +70,23 @@ func (m *mention) noString(i int) bool {
 // OpenTelemetry, {…} of ODBC.
 func (m *mention) wrapped(i int) (lo, hi int) {
 	s := m.s
+	hi = until(s, i, maxKey, "}\n")
 	switch {
 	case i == m.hi+1 && m.substituted():
 		return i, until(s, i, maxJudged, s[m.hi:m.hi+1]+"\n")
 	case m.join == colon && strings.HasPrefix(s[i:], "Str("):
 		return i + len("Str("), until(s, i, maxJudged, ")\n")
+	case (m.join == colon || m.join == prose) && s[i] == '*': // Passphrase: *three words of it*
+		lo = skip(s, i, i+2, "*")
+		hi = until(s, lo, maxKey, "*\n")
+		m.quoted = hi < len(s) && s[hi] == '*' && hi > lo && s[hi-1] != ' '
+		return unless(!m.quoted, lo, hi)
 	case strings.HasPrefix(s[i:], "<![CDATA["): // <password><![CDATA[SECRET]]></password>
 		lo = i + len("<![CDATA[")
 		return lo, lo + strings.Index(s[lo:min(len(s), lo+maxHeader)]+"]]>", "]]>")
 	case m.join == tight && s[i] == '{' && !strings.HasPrefix(s[i:], "{{") && // {{ a }} is of a template
-		strings.Contains(s[i:until(s, i, maxKey, ";\n\"")], "}"):
-		return i + 1, until(s, i, maxKey, "}")
+		hi < len(s) && s[hi] == '}' && (hi+1 == len(s) || oneByteOf(";\n\"' ", s[hi+1])):
+		return i + 1, hi
 	}
 	for _, b := range [...][2]string{{"q(", ")"}, {"q{", "}"}, {"[[", "]]"}} { // strings of Perl and Lua
 		if lo = i + len(b[0]); m.join <= spaced && strings.HasPrefix(s[i:], b[0]) && lo < len(s) {
@@ -103,6 +116,9 @@ func (m *mention) skipMarkup(i int) int {
 		i, _ = elements(s, i, "<")
 	case pair:
 		i = jsonscan.Space(s, i)
+	}
+	if strings.HasPrefix(s[i:], `<<"`) { // of Erlang
+		return i + 2
 	}
 	if i+1 < len(s) && oneByteOf("\"'", s[i+1]) && oneByteOf("bBrRfFuUNE@$L", s[i]) {
 		i++
@@ -345,11 +361,23 @@ func (m *mention) wordEnd(i int) int {
 	// A word is walked over once, though it be made of labels.
 	if i < c.wordFrom || i >= c.wordTo || m.query != c.wordQuery {
 		c.wordFrom, c.wordTo, c.wordQuery = i, wordStop(s, i, m.query), m.query
+		// password=Sun%26Flower&user=bob: what a URL encodes ends nothing, unless all of it is encoded.
+		for end := c.wordTo; end < len(s) && oneByteOf("&,;|#", s[end]) && c.v.encodes(end) && !c.v.encodes(i-1); {
+			end = wordStop(s, end+1, m.query)
+			c.wordTo = end
+		}
 		c.looked += c.wordTo - i
 	}
 	end := c.wordTo
 	if rest, ok := strings.CutPrefix(s[i:end], Marker); ok && strings.Trim(rest[:min(len(rest), 8)], ".,;:!?)]}") == "" {
 		return i + len(Marker) // redacted already, at the end of a sentence
+	}
+	for end >= i+3 && end < min(i+10, len(s)) && s[end] == ' ' && strings.Trim(s[i:end], "0123456789 ") == "" {
+		next := run(s, end+1, digit) // the code is 381 954
+		if next < end+4 || next > end+5 {
+			break
+		}
+		end = next
 	}
 	if end > i+1 && (s[end-1] == '.' && (class[s[end-2]]&alnum != 0 || s[end-2] == ')') ||
 		s[end-1] == '!' && m.join == prose && class[s[end-2]]&lower != 0) {
@@ -383,7 +411,8 @@ func wordStop(s string, i int, query bool) int {
 			strings.HasPrefix(rest, "</") || strings.HasPrefix(rest, "<br"),
 			strings.HasPrefix(rest, `\u`), strings.HasPrefix(rest, TruncatedMarker),
 			// password: SECRET, user: bob; password=SECRET&user=bob
-			oneByteOf("&,;|", c) && (len(rest) == 1 || class[rest[1]]&space != 0 || nameFollows(s, end+1)),
+			oneByteOf("&,;|", c) && (len(rest) == 1 || class[rest[1]]&space != 0 ||
+				nameFollows(s, end+1) && (c != '&' || strings.IndexByte(rest[:min(len(rest), 64)], '=') > 0)),
 			// In the query of a URL: ?password=SECRET&page=2, ?password=SECRET#top. Elsewhere a password may hold
 			// both: password=sunflower&42.
 			query && (c == '&' || c == '#'),

@@ -162,13 +162,13 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		times, percent, harmless int
 		sealed                   bool
 	}{{"third", 2, 1, 1, false}, {"fresh_a", 5, 1, 1, false}, {"fresh_c", 5, 2, 1, false}, {"fresh_b", 5, 1, 1, false},
-		{"fresh_e", 5, 1, 4, false}, {"fresh_f", 5, 1, 1, false}, {"fresh_g", 5, 2, 1, false}, {"fresh_h", 5, 3, 1, true},
+		{"fresh_e", 5, 1, 5, false}, {"fresh_f", 5, 1, 1, false}, {"fresh_g", 5, 2, 1, false}, {"fresh_h", 5, 3, 1, true},
 		{"fresh_d", 5, 2, 1, false}, {"fresh_i", 5, 2, 1, false},
 		{"fresh_k", 5, 2, 1, false}, {"fresh_l", 5, 2, 1, false}, {"fresh_m", 5, 1, 1, false}, {"fresh_n", 5, 3, 1, false},
 		{"fresh_o", 5, 3, 1, false}, {"fresh_p", 5, 2, 1, false}, {"fresh_q", 7, 3, 1, false},
 		// Of the hardest looks, which no label is near in a fifth of the places. The weights know r, s and t.
-		{"fresh_r", 26, 12, 2, false}, {"fresh_s", 26, 20, 2, false}, {"fresh_t", 26, 20, 2, false},
-		{"fresh_u", 26, 17, 3, true}, {"fresh_v", 26, 10, 1, true},
+		{"fresh_r", 26, 12, 2, false}, {"fresh_s", 26, 20, 3, false}, {"fresh_t", 26, 20, 3, false},
+		{"fresh_u", 26, 17, 4, true}, {"fresh_v", 26, 10, 1, true},
 		{"fresh_w", 26, 12, 1, true}} {
 		secrets, harmless := readCorpus(t, c.name+".txt", c.times), readCorpus(t, c.name+"_harmless.txt", 1)
 		left, changed := 0, 0

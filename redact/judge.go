@@ -63,6 +63,7 @@ const (
 	isValue                  // the value is assigned to a name such as value
 	isAlone                  // the value has a line of its own
 	isFollowed               // words follow the value
+	hasCapitals              // the value has letters of both cases
 	isClose                  // few words are between label and value, of one sentence
 	marks
 )
@@ -166,7 +167,8 @@ func (m *mention) secret(lo, hi int) bool {
 // the name of a secret: secret "db-login" not found.
 func (m *mention) never(k kind, v string, hi int) bool {
 	switch {
-	case k == aPath, k == anAlgorithm && len(v) < 24, strings.HasPrefix(v, "(*"),
+	case k == aPath, k == aCode && !m.quoted, k == aText && (m.class == weak || m.join != sure && message(v)),
+		k == anAlgorithm && len(v) < 24, strings.HasPrefix(v, "(*"),
 		m.join == colon && !m.quoted && k.named() && strings.HasPrefix(m.s[hi:], ",\n"): // Token: actual,
 		return true
 	case m.join == item && (k < aHash && k != aPin && k != aUUID || k.named() && m.c.ownerOf(hi-len(v)) != ""):
@@ -221,10 +223,11 @@ func (m *mention) valueFeatures(v string, end int) features {
 	f.set(isLong, len(v) >= 16)
 	f.set(isShort, len(v) < 6)
 	f.set(hasDigit, digits(v))
+	f.set(hasCapitals, holds(v, upper) && holds(v, lower))
 	// A bracket, a dot and a letter, or a space and an operator go on with an expression, of which the value is the head.
 	f.set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{.", rest[0]) >= 0 &&
 		(rest[0] != '.' || len(rest) > 1 && class[rest[1]]&letter != 0) ||
-		rest[0] == ' ' && len(rest) > 1 && rest != comment && strings.IndexByte("=(+?|&*<>{\"'", rest[1]) >= 0))
+		rest[0] == ' ' && len(rest) > 1 && rest != comment && strings.IndexByte("-=(+?|&*<>{\"'", rest[1]) >= 0))
 	return f
 }
 
@@ -286,7 +289,17 @@ func (c *scan) named(e *entry, begin int) bool {
 
 // secretAt finds the value at i, where one is joined to the label, or the secret that belongs to it elsewhere.
 func (m *mention) secretAt(i int, joined bool) bool {
-	return joined && m.joined(i) || m.elsewhere()
+	if joined && m.joined(i) {
+		return true
+	}
+	// The password to the server is SECRET: the first of the words that may lead to a value has led to none.
+	if joined && m.join == prose && m.sentence {
+		if next, ok := m.statement(skip(m.s, m.wordEnd(i), len(m.s), " ")); ok && next > i && next < len(m.s) &&
+			m.joined(skip(m.s, next, len(m.s), " ")) {
+			return true
+		}
+	}
+	return m.elsewhere()
 }
 
 // joined finds the value at i where it is a secret, or what is the default of a variable there.

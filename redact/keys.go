@@ -66,7 +66,8 @@ func newKeyName(name string) (keyName, error) {
 
 // ambiguous are the names that do not always promise a secret.
 var ambiguous = map[string]keyClass{"token": countable, "authorization": credential, "cookie": credential, "pass": weak,
-	"pwd": weak, "psk": weak, "pin": weak, "unseal": weak, "key": keyed, "pat": keyed, "auth": keyed, "salt": keyed}
+	"pwd": weak, "psw": weak, "otp": weak, "psk": weak, "pin": weak,
+	"unseal": weak, "key": keyed, "pat": keyed, "auth": keyed, "salt": keyed}
 
 // shortened are names that others stand for, too.
 var shortened = map[string]string{"pwd": "pw"}

@@ -127,7 +127,7 @@ func given(c *scan, m *mention) bool {
 	c.readTokens(m.lo, min(m.hi+maxStatement, to))
 	for k := range c.tokens {
 		if t := &c.tokens[k]; t.f.is(isQuoted) && t.lo >= m.hi && t.lo < to {
-			if m.near(t, argument) {
+			if m.near(t, m.join) {
 				return true
 			}
 		}

@@ -27,7 +27,7 @@ const (
 	aChancy                 // made by chance
 	aJumble                 // letters that follow each other as they do by chance
 	aText                   // several words
-	aWords                  // three to eight words without those that sentences are made with
+	aWords                  // two to eight words without those that sentences are made with
 	aPhrase                 // a phrase of three words or more, joined by hyphens
 	aWordDigits             // words of one case with a number among them, or of both with one behind them
 	aNumbered               // words and a number that signs join and no program's name has: blue.whale.7
@@ -74,7 +74,7 @@ func (m *mention) kindOf(v string) kind {
 		return aStrong
 	case chancy(v):
 		return aChancy
-	case spaceJoined(v):
+	case spaceJoined(v) && (m.class >= secret || strings.Count(v, " ") > 1):
 		return aWords
 	case strings.IndexByte(v, ' ') >= 0 || wordy(v[strings.LastIndexByte(v, ',')+1:]) && strings.IndexByte(v, ',') > 0:
 		return aText
@@ -102,6 +102,7 @@ func (m *mention) isCode(v string) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
 		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
 		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
+		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) && !digits(v) || // config.Password
 		call(v) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
 }
 
@@ -115,7 +116,8 @@ func (m *mention) isLabel(v string) bool {
 	if owned(v) {
 		return false
 	}
-	if digits(v) && strings.ContainsAny(v, passwordMarks) || len(v) > 40 && strings.IndexByte(v, ' ') < 0 {
+	if strings.ContainsAny(strings.TrimRight(v, passwordMarks), "!@#$%^&+~") ||
+		digits(v) && strings.ContainsAny(v, passwordMarks) || len(v) > 40 && strings.IndexByte(v, ' ') < 0 {
 		return says(v)
 	}
 	k := m.c.r.classify(v)
@@ -141,7 +143,8 @@ func says(v string) bool {
 // expression reports whether v begins or ends as an expression does, or is a sum: a.b+c.d.
 func expression(v string) bool {
 	return strings.IndexByte(v, '+') >= 0 && strings.IndexByte(v, '.') >= 0 && !digits(v) ||
-		oneByteOf("([{<*&:!^", v[0]) || class[v[0]]&letter != 0 && strings.IndexByte(v, '{') > 0 ||
+		oneByteOf("([{<*&:!^", v[0]) && (!digits(v) || strings.ContainsAny(v[1:], ".{([")) ||
+		class[v[0]]&letter != 0 && strings.IndexByte(v, '{') > 0 ||
 		v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0
 }
 
@@ -150,8 +153,10 @@ func known(v string) kind {
 	switch {
 	case stops(v):
 		return aStop
-	case len(v) >= 4 && len(v) <= 12 && run(v, 0, digit) == len(v):
+	case len(v) >= 4 && len(v) <= 12 && run(v, 0, digit|space) == len(v):
 		return aPin
+	case len(v) >= 30 && run(v, 0, digit|dash) == len(v): // of BitLocker
+		return aToken
 	case number(v), version(v), strings.HasPrefix(v, "0x") && strings.Trim(v[2:], "0") == "",
 		number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
 		return aNumber
@@ -160,7 +165,8 @@ func known(v string) kind {
 	case strings.Contains(v, "://") || mail(v):
 		return aURL
 	case filePath(v) || strings.HasPrefix(v, "env:") || fileName(v) ||
-		strings.IndexByte(v, '/') > 0 && strings.ContainsAny(v, ".*") && wordy(v) || strings.Count(v, "/") > 1 && wordy(v):
+		strings.IndexByte(v, '/') > 0 && (strings.ContainsAny(v, ".*") || len(v) < 12) && wordy(v) ||
+		strings.Count(v, "/") > 1 && wordy(v):
 		return aPath
 	case strings.HasSuffix(v, ":~#") || strings.HasSuffix(v, ":~$"): // the prompt of a shell
 		return aPath
@@ -224,17 +230,17 @@ func hasMarks(v string) bool {
 		holds(v, letter) && !strings.ContainsAny(v, " (){}[]<>|\"'`\\/:")
 }
 
-// spaceJoined reports whether v is of three to eight words, the last of which may be a number, and none is one that
+// spaceJoined reports whether v is of two words or more, the last of which may be a number, and none is one that
 // sentences are made with: a pass phrase.
 func spaceJoined(v string) bool {
 	n := 0
 	for w := range strings.FieldsSeq(v) {
 		n++
-		if run(w, 0, letter|foreign) < len(w) && !digits(w) || has("stopWords", w) {
+		if run(w, 0, letter|foreign) < len(w) && run(w, 0, digit) < len(w) || has("stopWords", w) {
 			return false
 		}
 	}
-	return n >= 3 && n <= 8
+	return n >= 2 && n <= 24 // as a wallet has
 }
 
 // byChance reports whether v is of letters that follow each other as chance has them, or of letters of both cases with
@@ -436,6 +442,9 @@ func identifierPath(v string) bool {
 // number reports whether v is a number, as counts of tokens are.
 func number(v string) bool {
 	v = v[:len(v)-min(1, len(v)-len(strings.TrimRight(v, "kKmM")))]
+	if k := strings.IndexByte(v, ' '); k > 0 && len(v) < k+5 { // 5.9 µs
+		v = v[:k]
+	}
 	if k := strings.Index(v, "e+"); k > 0 { // 1.7e+09
 		v = v[:k]
 	}
@@ -523,8 +532,8 @@ func sentence(v string) bool {
 // blank reports whether v is no value: a placeholder, redacted already, a command, a public key of Stripe, an id that
 // has a rule.
 func blank(v string) bool {
-	return sentence(v) || placeholder(v) || marked(v) ||
-		v[0] == '-' && len(v) > 1 && class[v[1]]&(lower|upper|dash) != 0 && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
+	return !holds(v, alnum|foreign) || sentence(v) || placeholder(v) || marked(v) ||
+		v[0] == '-' && len(v) > 1 && class[v[1]]&(letter|dash) != 0 && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
 		strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") ||
 		len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA"))
 }
@@ -564,12 +573,14 @@ func placeholder(v string) bool {
 		return variable(v[:until(v, 1, len(v), "/")]) // $HOME/name
 	case '<':
 		return last == '>' && (!digits(v) || strings.ContainsAny(v, " ("))
+	case '#': // #{systemEnvironment['PASSWORD']}
+		return strings.HasPrefix(v, "#{")
 	case '{':
 		return last == '}' && !strings.Contains(v, `"`)
 	case '[': // [password]
 		return last == ']' && identifierPath(v[1:len(v)-1])
 	case '%':
-		return len(v) <= 3 || last == '%' && identifierPath(v[1:len(v)-1]) || v[1] == '('
+		return len(v) <= 3 || strings.HasPrefix(v, "%7B") || last == '%' && identifierPath(v[1:len(v)-1]) || v[1] == '('
 	}
 	return len(v) <= 40 && !digits(v) && standsIn(v)
 }

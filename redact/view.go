@@ -64,6 +64,12 @@ func (v *view) level(i int) int {
 	return 1<<16 - 1
 }
 
+// encodes reports whether the byte i of the view is encoded as in a URL.
+func (v *view) encodes(i int) bool {
+	h := v.last(i)
+	return i == h.at && h.n > 0 && v.raw[h.from] == '%'
+}
+
 // hiding are what hides text begins with.
 var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "=\n", "=\r\n", "<t", "</t",
 	"\xe2\x80", "\xc2", "\xef\xbb\xbf"}

@@ -57,19 +57,24 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			if !f.is(isQuoted) {
 				loose = []join{prose, bare, argument, cell, below, before, near, ahead}
 			}
-			if secret && f.kind == aWord && f.class <= countable && (f.join > flag || f.join == colon) {
-				// Tokens and keys are no words, unless somebody assigns one.
+			names := []kind{aWord, aDotted, aCamel, aNameDigit}
+			assigned := f.class != keyed && (f.join == tight || f.join == flag || f.join == setting)
+			if secret && f.class <= countable && (f.kind == aWord || f.class == keyed && slices.Contains(names, f.kind)) &&
+				!assigned { // Tokens and keys are no words, unless somebody assigns one.
 				return secret
 			}
 			if f.kind == aNameDigit && f.class >= credential {
 				loose = loose[len(loose)-3:]
 			}
-			if secret && slices.Contains([]kind{aWord, aDotted, aCamel, aNameDigit}, f.kind) && slices.Contains(loose, f.join) {
+			if len(v) < 16 { // short ids of commits and prompts are everywhere
+				names = append(names, aHash)
+			}
+			if secret && slices.Contains(names, f.kind) && slices.Contains(loose, f.join) {
 				return secret
 			}
 			weight := 1.0
 			if strings.HasPrefix(e.class, "!") {
-				weight = 300
+				weight = 2500
 			}
 			samples = append(samples, sample{f, secret, weight, strings.Clone(v), e.text})
 			return secret
@@ -162,8 +167,8 @@ func trainingTexts(t testing.TB) []corpusEntry {
 	}
 	for _, x := range ruleExamples {
 		if x.rule() == nil {
-			texts = append(texts, corpusEntry{x.name, x.whole(), []string{secretOf(&x)}},
-				corpusEntry{x.name, places["log line"](x.whole()), []string{secretOf(&x)}})
+			texts = append(texts, corpusEntry{"!" + x.name, x.whole(), []string{secretOf(&x)}},
+				corpusEntry{"!" + x.name, places["log line"](x.whole()), []string{secretOf(&x)}})
 		}
 		for _, not := range x.not {
 			texts = append(texts, corpusEntry{"!" + x.name, not, nil})

@@ -67,12 +67,14 @@ var words = strings.Fields("falcon winter dragon sunset orchid copper marble tun
 var styles = [...]string{6: "T T 4", 1: "T m 4", 2: "w - T - 2", 3: "L ! 1", 4: "w - w - w - w", 5: "w w 2", 7: "w 1 w",
 	8: "w", 9: "w T 2", 10: "l _ 3 w", 11: "w . w . 3", 12: "T _ T _ 2", 13: "w - w - w", 14: "w w 1", 15: "T ß- w -ü 1",
 	18: "w . w . w", 19: "l - l", 21: "w _ w", 22: "w . w", 23: "w T", 24: "T - T", 25: "w \u00a0 w \u00a0 w", 26: "$",
-	27: "k 1", 28: "n 3", 29: "a n", 30: "c", 31: "k", 32: "a n n", 33: "a - n - n", 34: "n - n - 3"}
+	27: "k 1", 28: "n 3", 29: "a n", 30: "c", 31: "k", 32: "a n n", 33: "a - n - n", 34: "n - n - 3", 35: "w _ w 1", 36: "w 1 - w", 37: "T 1 . 1", 38: "w \u00a0 w", 39: "w - T",
+	40: "T _ w _ w", 41: "T !", 42: "w m w", 43: "T = T", 44: "x", 45: "T", 46: "w w"}
 
 // Words of passwords that are used most: animals, games and names (k), and what password means in words (n), after what
 // makes it one's own (a), or in the spelling of crackers (c).
 var (
-	known  = strings.Fields("buster ranger panther cookies pepper ginger tigger maggie killer hockey rabbit wizard eagle cowboy lion wolf misty daisy")
+	known = strings.Fields("buster ranger panther cookies pepper ginger tigger maggie killer hockey rabbit wizard eagle " +
+		"cowboy lion wolf misty daisy")
 	named  = strings.Fields("password secret pass admin root token key test")
 	adding = strings.Fields("my our super top very dev")
 )
@@ -91,6 +93,9 @@ func human(style int, rng *rand.Rand) string {
 		return x[:8] + "-" + x[9:13] + "-4" + x[15:18] + "-a" + x[20:23] + "-" + x[24:]
 	case 20:
 		return chance('x', 6+rng.IntN(3), rng)
+	case 44: // as licences have it
+		x := chance("hHu"[rng.IntN(3)], 19, rng)
+		return x[:4] + "-" + x[5:9] + "-" + x[10:14] + "-" + x[15:]
 	}
 	var out strings.Builder
 	for piece := range strings.SplitSeq(styles[style], " ") {
