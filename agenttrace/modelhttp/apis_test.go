@@ -10,18 +10,18 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // TestAConversationIsTheSameSessionWithEveryAPI has a conversation of two turns, with calls
 // at once, a failed one and JSON, with each API, and compares what is in the store.
 func TestAConversationIsTheSameSessionWithEveryAPI(t *testing.T) {
-	script := modelserver.Weather
-	for _, a := range modelserver.APIs {
+	script := e2e.Weather
+	for _, a := range e2e.APIs {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, streamed %v", a.Name, stream), func(t *testing.T) {
-				server := httptest.NewServer(&modelserver.Server{API: a, Script: &script})
+				server := httptest.NewServer(&e2e.Server{API: a, Script: &script})
 				defer server.Close()
 				docs := stored(t, func(tracer *agenttrace.Tracer) {
 					client := &http.Client{Transport: modelhttp.New(tracer, modelhttp.Options{Agent: "weather"})}
@@ -30,7 +30,7 @@ func TestAConversationIsTheSameSessionWithEveryAPI(t *testing.T) {
 				if len(docs) != 1 {
 					t.Fatalf("have %d sessions, want 1", len(docs))
 				}
-				if diff := cmp.Diff(script.Want(a), modelserver.Lines(docs[0], a.IDs)); diff != "" {
+				if diff := cmp.Diff(script.Want(a), e2e.Lines(docs[0], a.IDs)); diff != "" {
 					t.Errorf("session (-script +stored):\n%s", diff)
 				}
 				if d := docs[0]; d.Session.Agent != "weather" || d.Turns[0].State != document.StateFinished {

@@ -13,7 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
@@ -21,10 +21,10 @@ import (
 // measures is ours: the CPU time of an answer, with its request and its spans, is to be at most 1,500 µs, and the 99th
 // of 100 reads is to take at most 50 µs.
 func BenchmarkTransport(b *testing.B) {
-	step := modelserver.Step{Text: strings.Repeat("fine weather ", 4), Input: 100, Output: 400}
-	script := modelserver.Script{System: "s", Tools: modelserver.Weather.Tools, Turns: []modelserver.Turn{{User: "hi"}}}
+	step := e2e.Step{Text: strings.Repeat("fine weather ", 4), Input: 100, Output: 400}
+	script := e2e.Script{System: "s", Tools: e2e.Weather.Tools, Turns: []e2e.Turn{{User: "hi"}}}
 	for _, name := range []string{"anthropic", "chat", "responses", "gemini", "bedrock converse"} {
-		api := modelserver.Named(name)
+		api := e2e.Named(name)
 		kind, chunks := api.Chunks(&step, "resp_1", true)
 		for at := (len(chunks) - 1) / 2; len(chunks) < 400; { // the text again and again
 			chunks = slices.Insert(chunks, at, chunks[at])

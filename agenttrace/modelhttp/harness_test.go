@@ -18,7 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
@@ -38,7 +38,7 @@ func stored(t *testing.T, agent func(tracer *agenttrace.Tracer)) []*document.Doc
 		t.Fatal(err)
 	}
 	defer rec.Close(ctx)
-	return modelserver.Read(t, rec.Reader())
+	return e2e.Read(t, rec.Reader())
 }
 
 // post sends a JSON body and returns what came back.
@@ -64,7 +64,7 @@ func post(ctx context.Context, client *http.Client, url string, body any, header
 }
 
 // converse has a client ask what the script has, step by step.
-func converse(t *testing.T, client *http.Client, base string, a *modelserver.API, s *modelserver.Script, stream bool) {
+func converse(t *testing.T, client *http.Client, base string, a *e2e.API, s *e2e.Script, stream bool) {
 	t.Helper()
 	for turn := range s.Turns {
 		for step := range s.Turns[turn].Steps {

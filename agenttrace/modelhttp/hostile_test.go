@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 // TestMain also sees whether a goroutine stays when an answer has ended, in whatever way.
@@ -156,9 +156,9 @@ func plain(err error) string {
 // TestAnAgentSeesTheSameOfHostileServers compares what a program reads with and without us,
 // for each API and server. Nothing stays open.
 func TestAnAgentSeesTheSameOfHostileServers(t *testing.T) {
-	script := modelserver.Weather
+	script := e2e.Weather
 	for name, serve := range hostile {
-		for _, api := range modelserver.APIs {
+		for _, api := range e2e.APIs {
 			for _, stream := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, streamed %v", name, api.Name, stream), func(t *testing.T) {
 					kind, chunks := api.Chunks(&script.Turns[0].Steps[0], "resp_0", stream)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 // TestAModelThatRefuses fails the turn, and leaves nothing open.
@@ -18,8 +18,8 @@ func TestAModelThatRefuses(t *testing.T) {
 	defer server.Close()
 	for _, stream := range []bool{false, true} {
 		rec := agenttracetest.NewRecorder()
-		err := weather(&modelserver.Console{
-			Context: t.Context(), Script: &modelserver.Weather, URL: server.URL, HTTP: server.Client(),
+		err := weather(&e2e.Console{
+			Context: t.Context(), Script: &e2e.Weather, URL: server.URL, HTTP: server.Client(),
 			Tracer: agenttrace.New(agenttrace.Options{TracerProvider: rec}), Stream: stream,
 		})
 		if err == nil {

@@ -16,18 +16,18 @@ import (
 	"google.golang.org/genai"
 
 	adktrace "github.com/agenttrace/agenttrace/contrib/adk"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 func TestConformance(t *testing.T) {
-	modelserver.Test(t, modelserver.Program{API: modelserver.Named("gemini with calls in one chunk"), Run: weather})
+	e2e.Test(t, e2e.Program{API: e2e.Named("gemini with calls in one chunk"), Run: weather})
 }
 
 type place struct {
 	City string `json:"city"`
 }
 
-func weather(c *modelserver.Console) error {
+func weather(c *e2e.Console) error {
 	recorded, err := adktrace.New(c.Tracer, adktrace.Options{Agent: "weather"})
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 // example builds the example with a command that is "go build" or its like, runs it, and returns its output.
@@ -22,12 +22,12 @@ func example(t *testing.T, command ...string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", command, err, out)
 	}
-	script := &modelserver.Script{Turns: []modelserver.Turn{
-		{User: "Are you there?", Steps: []modelserver.Step{{Text: "Yes.", Input: 40, Output: 2}}},
+	script := &e2e.Script{Turns: []e2e.Turn{
+		{User: "Are you there?", Steps: []e2e.Step{{Text: "Yes.", Input: 40, Output: 2}}},
 	}}
 	var urls []string
 	for _, api := range []string{"anthropic", "chat", "gemini", "bedrock converse"} {
-		server := httptest.NewServer(&modelserver.Server{API: modelserver.Named(api), Script: script})
+		server := httptest.NewServer(&e2e.Server{API: e2e.Named(api), Script: script})
 		defer server.Close()
 		urls = append(urls, server.URL)
 	}

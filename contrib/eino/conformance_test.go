@@ -16,22 +16,22 @@ import (
 	"github.com/eino-contrib/jsonschema"
 
 	einotrace "github.com/agenttrace/agenttrace/contrib/eino"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 func TestConformance(t *testing.T) {
-	modelserver.Test(t, modelserver.Program{API: chat(), Run: weather})
+	e2e.Test(t, e2e.Program{API: chat(), Run: weather})
 }
 
 // chat is the API of the agent's model. The framework knows that a tool failed.
-func chat() *modelserver.API {
-	api := *modelserver.Named("chat")
+func chat() *e2e.API {
+	api := *e2e.Named("chat")
 	api.Errors = true
 	return &api
 }
 
 // getWeather is the tool.
-type getWeather struct{ *modelserver.Console }
+type getWeather struct{ *e2e.Console }
 
 func (w getWeather) Info(context.Context) (*schema.ToolInfo, error) {
 	t := w.Script.Tools[0]
@@ -76,7 +76,7 @@ func hasCalls(_ context.Context, stream *schema.StreamReader[*schema.Message]) (
 	}
 }
 
-func weather(c *modelserver.Console) error {
+func weather(c *e2e.Console) error {
 	ctx := c.Context
 	handler := einotrace.New(c.Tracer, einotrace.Options{
 		Agent: "weather", SessionID: func(context.Context) string { return "session-1" },

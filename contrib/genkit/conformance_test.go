@@ -13,17 +13,17 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	genkittrace "github.com/agenttrace/agenttrace/contrib/genkit"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 func TestConformance(t *testing.T) {
-	modelserver.Test(t, modelserver.Program{API: chat(), Run: weather})
+	e2e.Test(t, e2e.Program{API: chat(), Run: weather})
 }
 
 // chat is the API of the agent's model. The framework knows that a tool failed; its plugin does not
 // read the reasoning.
-func chat() *modelserver.API {
-	api := *modelserver.Named("chat")
+func chat() *e2e.API {
+	api := *e2e.Named("chat")
 	api.Errors, api.Reasons = true, false
 	return &api
 }
@@ -43,7 +43,7 @@ func explained(tool ai.ToolFunc[place, string]) ai.ToolFunc[place, string] {
 	}
 }
 
-func weather(c *modelserver.Console) error {
+func weather(c *e2e.Console) error {
 	h := genkittrace.New(c.Tracer, genkittrace.Options{
 		Agent: "weather", Model: agenttrace.Model{Provider: "openai", ID: "gpt-x"},
 		SessionID: func(context.Context) string { return "session-1" },

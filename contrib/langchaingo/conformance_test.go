@@ -12,22 +12,22 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	langchaintrace "github.com/agenttrace/agenttrace/contrib/langchaingo"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 func TestConformance(t *testing.T) {
-	modelserver.Test(t, modelserver.Program{API: chat(), Run: weather})
+	e2e.Test(t, e2e.Program{API: chat(), Run: weather})
 }
 
 // chat is the API of the agent's model. The framework knows that a tool failed.
-func chat() *modelserver.API {
-	api := *modelserver.Named("chat")
+func chat() *e2e.API {
+	api := *e2e.Named("chat")
 	api.Errors = true
 	return &api
 }
 
 // getWeather is the tool.
-type getWeather struct{ *modelserver.Console }
+type getWeather struct{ *e2e.Console }
 
 func (w getWeather) Name() string        { return w.Script.Tools[0].Name }
 func (w getWeather) Description() string { return w.Script.Tools[0].Description }
@@ -51,7 +51,7 @@ func (e explained) Call(ctx context.Context, input string) (string, error) {
 	return output, nil
 }
 
-func weather(c *modelserver.Console) error {
+func weather(c *e2e.Console) error {
 	h := langchaintrace.New(c.Tracer, langchaintrace.Options{
 		Agent: "weather", Model: agenttrace.Model{Provider: "openai", ID: "gpt-x"},
 		SessionID: func(context.Context) string { return "session-1" },

@@ -8,16 +8,16 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	langchaintrace "github.com/agenttrace/agenttrace/contrib/langchaingo"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 // TestConformanceOfALoop has an agent without chains, on a model whose answers have a choice for
 // each of their blocks. The tools do not get the ids of their calls.
 func TestConformanceOfALoop(t *testing.T) {
-	modelserver.Test(t, modelserver.Program{API: modelserver.Named("anthropic"), Run: loop})
+	e2e.Test(t, e2e.Program{API: e2e.Named("anthropic"), Run: loop})
 }
 
-func loop(c *modelserver.Console) error {
+func loop(c *e2e.Console) error {
 	h := langchaintrace.New(c.Tracer, langchaintrace.Options{Model: agenttrace.Model{Provider: "anthropic"}})
 	llm, err := anthropic.New(anthropic.WithToken("key"), anthropic.WithModel("claude-x"),
 		anthropic.WithBaseURL(c.URL+"/v1"), anthropic.WithHTTPClient(c.HTTP))

@@ -13,18 +13,18 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	mcptrace "github.com/agenttrace/agenttrace/contrib/mcp"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 // chat is the API of the agent's model. MCP states that a tool failed.
-func chat() *modelserver.API {
-	api := *modelserver.Named("chat")
+func chat() *e2e.API {
+	api := *e2e.Named("chat")
 	api.Errors = true
 	return &api
 }
 
 // connect returns a client's session with a server that has the tools of the script.
-func connect(c *modelserver.Console) (*mcp.ClientSession, error) {
+func connect(c *e2e.Console) (*mcp.ClientSession, error) {
 	options := mcptrace.Options{TracerProvider: c.Provider}
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather"}, nil)
 	server.AddReceivingMiddleware(mcptrace.Server(options))
@@ -62,7 +62,7 @@ type (
 	}
 )
 
-func agent(c *modelserver.Console) error {
+func agent(c *e2e.Console) error {
 	session, err := connect(c)
 	if err != nil {
 		return err

@@ -21,11 +21,11 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	mcptrace "github.com/agenttrace/agenttrace/contrib/mcp"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 func TestConformance(t *testing.T) {
-	modelserver.Test(t, modelserver.Program{API: chat(), Run: agent})
+	e2e.Test(t, e2e.Program{API: chat(), Run: agent})
 }
 
 // weather returns a session with a server of one tool, which handle is, and what a turn of an

@@ -34,7 +34,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -50,7 +50,7 @@ func init() {
 // geminiMain is an agent that keeps a session of its own, as Gemini CLI does, in which calls have ids that the model's
 // server does not know. It asks for a title, too, and starts another agent if it has an argument.
 func geminiMain() {
-	s, api := &modelserver.Weather, modelserver.Named("gemini")
+	s, api := &e2e.Weather, e2e.Named("gemini")
 	now := time.Now().UTC().Format(time.RFC3339Nano)
 	file := []any{map[string]any{"sessionId": "home", "projectHash": "p", "startTime": now, "kind": "main"},
 		map[string]any{"id": "u1", "timestamp": now, "type": "user", "content": s.Turns[0].User}}
@@ -117,7 +117,7 @@ func keep(path string, lines ...any) {
 // gives calls ids of its own; the request for a title stays beside it. What an agent that it starts keeps is its child.
 func TestRunMakesOneSessionOfWhatHasNoIDsInCommon(t *testing.T) {
 	o := newOutside(t)
-	o.server.Config.Handler = &modelserver.Server{API: modelserver.Named("gemini"), Script: &modelserver.Weather}
+	o.server.Config.Handler = &e2e.Server{API: e2e.Named("gemini"), Script: &e2e.Weather}
 	cmd := o.command("agenttrace", "run", "--", "gemini", "agenttrace", "run", "--", "claude")
 	cmd.Env = append(cmd.Env, "GOOGLE_GEMINI_BASE_URL="+o.server.URL)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -144,7 +144,7 @@ func TestRunMakesOneSessionOfWhatHasNoIDsInCommon(t *testing.T) {
 // TestRunKeepsTelemetryThatNamesNoSessionWithTheClientsOwn: a client that ends in haste loses the span with the name.
 func TestRunKeepsTelemetryThatNamesNoSessionWithTheClientsOwn(t *testing.T) {
 	o := newOutside(t)
-	o.server.Config.Handler = &modelserver.Server{API: modelserver.Named("gemini"), Script: &modelserver.Weather}
+	o.server.Config.Handler = &e2e.Server{API: e2e.Named("gemini"), Script: &e2e.Weather}
 	cmd := o.command("agenttrace", "run", "--", "gemini")
 	cmd.Env = append(cmd.Env, "GOOGLE_GEMINI_BASE_URL="+o.server.URL)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -156,7 +156,7 @@ func TestRunKeepsTelemetryThatNamesNoSessionWithTheClientsOwn(t *testing.T) {
 	}
 }
 
-// agentMain is an agent without any instrumentation. It has the conversation of [modelserver.Weather] with the server
+// agentMain is an agent without any instrumentation. It has the conversation of [e2e.Weather] with the server
 // that OPENAI_BASE_URL names, or does what its argument says.
 func agentMain() {
 	if len(os.Args) > 1 {
@@ -172,7 +172,7 @@ func agentMain() {
 			fmt.Println("ready")
 			_, _ = io.Copy(io.Discard, os.Stdin)
 		case "agent.py":
-			s := &modelserver.Script{Turns: []modelserver.Turn{{User: os.Args[2]}}}
+			s := &e2e.Script{Turns: []e2e.Turn{{User: os.Args[2]}}}
 			if err := converse(s, -1, nil); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
@@ -180,7 +180,7 @@ func agentMain() {
 			return
 		case "kill-recorder":
 			n, _ := strconv.Atoi(os.Getenv("AGENT_TURN"))
-			if err := converse(&modelserver.Weather, n, killRecorder); err != nil {
+			if err := converse(&e2e.Weather, n, killRecorder); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
@@ -195,7 +195,7 @@ func agentMain() {
 		}
 		fmt.Println(err)
 	}
-	if err := converse(&modelserver.Weather, -1, nil); err != nil {
+	if err := converse(&e2e.Weather, -1, nil); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -219,7 +219,7 @@ func killRecorder() error {
 }
 
 // converse has a conversation, and calls at before a turn.
-func converse(s *modelserver.Script, turn int, at func() error) (err error) {
+func converse(s *e2e.Script, turn int, at func() error) (err error) {
 	type call struct {
 		ID       string `json:"id"`
 		Type     string `json:"type"`
@@ -304,14 +304,14 @@ func callTool(command []string, name, input string) (output string, err error) {
 	return r.Content[0].(*mcp.TextContent).Text, nil
 }
 
-// weatherMain is a server of the tools of [modelserver.Weather]. It notes each call in a file.
+// weatherMain is a server of the tools of [e2e.Weather]. It notes each call in a file.
 func weatherMain() {
 	s := mcp.NewServer(&mcp.Implementation{Name: "weather"}, nil)
-	for _, t := range modelserver.Weather.Tools {
+	for _, t := range e2e.Weather.Tools {
 		s.AddTool(&mcp.Tool{Name: t.Name, InputSchema: json.RawMessage(t.Schema)}, func(_ context.Context,
 			r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			keep(fmt.Sprintf("executed-%d", os.Getpid()), string(r.Params.Arguments))
-			output, err := modelserver.Weather.Call(r.Params.Name, string(r.Params.Arguments))
+			output, err := e2e.Weather.Call(r.Params.Name, string(r.Params.Arguments))
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: output}}, IsError: err}, nil
 		})
 	}
@@ -396,7 +396,7 @@ const hundredMB = 100 << 20
 // off, is compressed, comes by HTTP/2, or is large, and the session has how it ended. Only where there is no server, it
 // gets the reason.
 func TestFaultsAreAsWithoutARecording(t *testing.T) {
-	api, step := modelserver.Named("chat"), modelserver.Step{Text: "Good morning to you.", Input: 10, Output: 5}
+	api, step := e2e.Named("chat"), e2e.Step{Text: "Good morning to you.", Input: 10, Output: 5}
 	_, chunks := api.Chunks(&step, "resp_1", true)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sum := sha256.New()
@@ -431,7 +431,7 @@ func TestFaultsAreAsWithoutARecording(t *testing.T) {
 			_, _ = w.Write(bytes.Join(chunks, nil))
 		case "large":
 			w.Header().Set("Content-Type", "application/json")
-			_, whole := api.Chunks(&modelserver.Step{Text: strings.Repeat("x", hundredMB)}, "resp_1", false)
+			_, whole := api.Chunks(&e2e.Step{Text: strings.Repeat("x", hundredMB)}, "resp_1", false)
 			_, _ = w.Write(bytes.Join(whole, nil))
 		}
 	}))
@@ -485,7 +485,7 @@ func TestFaultsAreAsWithoutARecording(t *testing.T) {
 			}
 			var got []string
 			for _, d := range o.documents() {
-				got = append(got, modelserver.Lines(d, false)...)
+				got = append(got, e2e.Lines(d, false)...)
 				got = append(got, d.Turns[0].EndReason, d.Turns[0].Error)
 			}
 			all := strings.ReplaceAll(strings.Join(got, " "), gone.Listener.Addr().String(), "ADDRESS")
@@ -503,18 +503,18 @@ type outside struct {
 	server *httptest.Server
 	mu     sync.Mutex
 	asked  [][]byte // requests as they came, without what differs from run to run
-	model  *modelserver.Server
+	model  *e2e.Server
 }
 
 // answered has the server go on as after so many answers.
 func (o *outside) answered(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	rest := modelserver.Script{Turns: []modelserver.Turn{{}}}
-	for _, s := range modelserver.Weather.Steps()[n:] {
+	rest := e2e.Script{Turns: []e2e.Turn{{}}}
+	for _, s := range e2e.Weather.Steps()[n:] {
 		rest.Turns[0].Steps = append(rest.Turns[0].Steps, *s)
 	}
-	o.model = &modelserver.Server{API: modelserver.Named("chat"), Script: &rest}
+	o.model = &e2e.Server{API: e2e.Named("chat"), Script: &rest}
 }
 
 func newOutside(t *testing.T) *outside {
@@ -547,7 +547,7 @@ func (o *outside) command(args ...string) *exec.Cmd {
 func (o *outside) sessions() (all [][]string) {
 	o.t.Helper()
 	for _, d := range o.documents() {
-		all = append(all, modelserver.Lines(d, true))
+		all = append(all, e2e.Lines(d, true))
 	}
 	return all
 }
@@ -559,7 +559,7 @@ func (o *outside) documents() []*document.Document {
 		o.t.Fatal(err)
 	}
 	defer r.Close()
-	return modelserver.Read(o.t, r)
+	return e2e.Read(o.t, r)
 }
 
 // TestRunRecordsAnAgentThatReportsNothing: the session is what was said, and what the model's
@@ -583,7 +583,7 @@ func TestRunRecordsAnAgentThatReportsNothing(t *testing.T) {
 			t.Errorf("request %d differs:\n%s\n%s", i, a, b)
 		}
 	}
-	want := [][]string{modelserver.Weather.Want(modelserver.Named("chat"))}
+	want := [][]string{e2e.Weather.Want(e2e.Named("chat"))}
 	if d := cmp.Diff(want, with.sessions()); d != "" {
 		t.Errorf("sessions (-said +stored):\n%s", d)
 	}
@@ -643,8 +643,8 @@ func TestReplayRunsTheAgentAgain(t *testing.T) {
 		closed == strings.Contains(out, "it can connect") || !strings.Contains(local, "it can connect") {
 		t.Errorf("%s\nwith --local: %s", out, local)
 	}
-	steps := len(modelserver.Weather.Turns[1].Steps)
-	o.answered(len(modelserver.Weather.Turns[0].Steps))
+	steps := len(e2e.Weather.Turns[1].Steps)
+	o.answered(len(e2e.Weather.Turns[0].Steps))
 	if replay(0, "", "last", "--session", "--from", "2"); len(o.asked) != asked+steps {
 		t.Errorf("from turn 2 on the server was asked %d times, want %d", len(o.asked)-asked, steps)
 	}
@@ -702,10 +702,10 @@ func TestReplayExecutesNoToolThatIsChosen(t *testing.T) {
 // that another shell at a fixed path executes is named.
 func TestReplayExecutesNoCommandInAShell(t *testing.T) {
 	o := newOutside(t)
-	call := modelserver.Call{ID: "call_1", Name: "shell", Input: `{"command":"echo $$ | tee -a executed; exit 3"}`}
-	steps := []modelserver.Step{{Calls: []modelserver.Call{call}}, {Text: "It is so."}}
-	script := modelserver.Script{Turns: []modelserver.Turn{{Steps: steps}}}
-	o.server.Config.Handler = &modelserver.Server{API: modelserver.Named("chat"), Script: &script}
+	call := e2e.Call{ID: "call_1", Name: "shell", Input: `{"command":"echo $$ | tee -a executed; exit 3"}`}
+	steps := []e2e.Step{{Calls: []e2e.Call{call}}, {Text: "It is so."}}
+	script := e2e.Script{Turns: []e2e.Turn{{Steps: steps}}}
+	o.server.Config.Handler = &e2e.Server{API: e2e.Named("chat"), Script: &script}
 	agent := func(shell string, args ...string) (string, int) {
 		cmd := o.command(append(append([]string{"agenttrace"}, args...), "--", "agent", "agent.py", "Is it so?")...)
 		cmd.Env = append(cmd.Env, "SHELL=/bin/sh", "AGENT_SHELL="+shell)
@@ -766,14 +766,14 @@ func TestFilesOfTheGuideJudgeAnAgent(t *testing.T) {
 		o, answered := newOutside(t), 0
 		o.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
-			step := modelserver.Step{Text: row.answer, Input: 100, Output: 10}
+			step := e2e.Step{Text: row.answer, Input: 100, Output: 10}
 			if !bytes.Contains(body, []byte(`"role":"tool"`)) {
-				step.Text, step.Calls = "", []modelserver.Call{{ID: "call_1", Name: "get_tide", Input: `{"port":"Bergen"}`}}
+				step.Text, step.Calls = "", []e2e.Call{{ID: "call_1", Name: "get_tide", Input: `{"port":"Bergen"}`}}
 			} else if row.answer == "" {
 				w.WriteHeader(http.StatusBadRequest)
 			}
 			answered++
-			_, chunks := modelserver.Named("chat").Chunks(&step, fmt.Sprintf("resp_%04d", answered), false)
+			_, chunks := e2e.Named("chat").Chunks(&step, fmt.Sprintf("resp_%04d", answered), false)
 			_, _ = w.Write(bytes.Join(chunks, nil))
 		})
 		for path, text := range map[string]string{"agenttrace.gate.yaml": blocks[0][1], "bin/go": note, "bin/gh": note,
@@ -910,7 +910,7 @@ func TestAnAgentRunsOnWithoutItsRecorder(t *testing.T) {
 	if out, err := o.command("agenttrace", "run", "--", "agent").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	said, whole := modelserver.Weather.Want(modelserver.Named("chat")), 0
+	said, whole := e2e.Weather.Want(e2e.Named("chat")), 0
 	for _, lines := range o.sessions() {
 		if slices.Equal(lines, said) {
 			whole++
@@ -963,7 +963,7 @@ func TestADeadStoreStopsNoAgent(t *testing.T) {
 		if out, err := o.command("agenttrace", "import", string(path[1])).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if d := cmp.Diff([][]string{modelserver.Weather.Want(modelserver.Named("chat"))}, o.sessions()); d != "" {
+		if d := cmp.Diff([][]string{e2e.Weather.Want(e2e.Named("chat"))}, o.sessions()); d != "" {
 			t.Errorf("sessions (-said +stored):\n%s", d)
 		}
 	}
@@ -1033,7 +1033,7 @@ func TestAgentsAtOnceAreRecordedInOneStore(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	want := modelserver.Weather.Want(modelserver.Named("chat"))
+	want := e2e.Weather.Want(e2e.Named("chat"))
 	if d := cmp.Diff(slices.Repeat([][]string{want}, agents), o.sessions()); d != "" {
 		t.Errorf("sessions (-said +stored):\n%s", d)
 	}
@@ -1112,7 +1112,7 @@ func TestProxyIsAService(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	stop()
-	if d := cmp.Diff([][]string{modelserver.Weather.Want(modelserver.Named("chat"))}, o.sessions()); d != "" {
+	if d := cmp.Diff([][]string{e2e.Weather.Want(e2e.Named("chat"))}, o.sessions()); d != "" {
 		t.Errorf("sessions (-said +stored):\n%s", d)
 	}
 	for _, asked := range o.asked {

@@ -20,7 +20,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -104,7 +103,7 @@ func TestKilledOutside(t *testing.T) {
 			<-done
 		}
 		text := strings.Replace(request.Messages[len(request.Messages)-1].Content, "question", "answer", 1)
-		kind, chunks := modelserver.Named("chat").Chunks(&modelserver.Step{Text: text, Input: 9, Output: 2}, "r", false)
+		kind, chunks := Named("chat").Chunks(&Step{Text: text, Input: 9, Output: 2}, "r", false)
 		w.Header().Set("Content-Type", kind)
 		_, _ = w.Write(chunks[0])
 	}))
@@ -128,8 +127,8 @@ func TestKilledOutside(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer r.Close()
-				for _, d := range modelserver.Read(t, r) {
-					for _, line := range modelserver.Lines(d, false) {
+				for _, d := range Read(t, r) {
+					for _, line := range Lines(d, false) {
 						if text, ok := strings.CutPrefix(line, "assistant text "); ok {
 							all = append(all, text)
 						}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
@@ -15,10 +15,10 @@ const events, frames = "text/event-stream", "application/vnd.amazon.eventstream"
 // seeds adds the requests and answers of the script to a corpus.
 func seeds(f *testing.F, stream bool, names ...string) {
 	for _, name := range names {
-		a := modelserver.Named(name)
-		for turn := range modelserver.Weather.Turns {
-			for k := range modelserver.Weather.Turns[turn].Steps {
-				_, chunks := a.Chunks(&modelserver.Weather.Turns[turn].Steps[k], "resp_1", stream)
+		a := e2e.Named(name)
+		for turn := range e2e.Weather.Turns {
+			for k := range e2e.Weather.Turns[turn].Steps {
+				_, chunks := a.Chunks(&e2e.Weather.Turns[turn].Steps[k], "resp_1", stream)
 				f.Add(bytes.Join(chunks, nil), 7)
 			}
 		}

@@ -25,7 +25,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
@@ -63,8 +63,8 @@ func compare(b *testing.B, ways ...func() []time.Duration) {
 func BenchmarkProxy(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2 * runtime.NumCPU()))
-	api := modelserver.Named("chat")
-	step := modelserver.Step{Text: strings.Repeat("fine weather ", 4), Input: 100, Output: 400}
+	api := e2e.Named("chat")
+	step := e2e.Step{Text: strings.Repeat("fine weather ", 4), Input: 100, Output: 400}
 	got, wrote, read := make(chan time.Time, 1), make(chan time.Time, 1), make(chan bool)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -25,7 +25,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/recorder"
@@ -67,7 +67,7 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 		return append([]byte{0x81, 126, byte(len(text) >> 8), byte(len(text))}, text...)
 	}
 	const request = `{"type":"response.create","model":"m","input":[{"role":"user","content":"one?"}]}`
-	_, chunks := modelserver.Named("responses").Chunks(&modelserver.Step{Text: "One.", Input: 40, Output: 2}, "resp_1", true)
+	_, chunks := e2e.Named("responses").Chunks(&e2e.Step{Text: "One.", Input: 40, Output: 2}, "resp_1", true)
 	for _, upgrade := range []bool{false, true} {
 		begun := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		server := &slow{now: begun, events: slices.Clone(chunks)}
@@ -239,10 +239,10 @@ func TestARequestCanBeSentAgain(t *testing.T) {
 // TestAWebSocketIsRecorded: requests and events of the Responses API over one connection become the session that they
 // are over HTTP, and reach both sides unchanged.
 func TestAWebSocketIsRecorded(t *testing.T) {
-	api := modelserver.Named("responses")
-	script := &modelserver.Script{Turns: []modelserver.Turn{
-		{User: "one?", Steps: []modelserver.Step{{Text: "One.", Input: 40, Output: 2}}},
-		{User: "two?", Steps: []modelserver.Step{{Text: "Two.", Input: 50, Output: 3}}},
+	api := e2e.Named("responses")
+	script := &e2e.Script{Turns: []e2e.Turn{
+		{User: "one?", Steps: []e2e.Step{{Text: "One.", Input: 40, Output: 2}}},
+		{User: "two?", Steps: []e2e.Step{{Text: "Two.", Input: 50, Output: 3}}},
 	}}
 	answers := 0
 	server := httptest.NewServer(websocket.Handler(func(c *websocket.Conn) {
@@ -287,8 +287,8 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	_ = conn.Close()
 	end()
 	var got []string
-	for _, d := range modelserver.Read(t, rec.Reader()) {
-		got = append(got, modelserver.Lines(d, true)...)
+	for _, d := range e2e.Read(t, rec.Reader()) {
+		got = append(got, e2e.Lines(d, true)...)
 	}
 	if d := cmp.Diff(script.Want(api)[1:], got); d != "" {
 		t.Errorf("session (-said +stored):\n%s", d)
@@ -406,8 +406,8 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 	}
 	transport.Close()
 	var got []string
-	for _, d := range modelserver.Read(t, rec.Reader()) {
-		for _, line := range modelserver.Lines(d, false) {
+	for _, d := range e2e.Read(t, rec.Reader()) {
+		for _, line := range e2e.Lines(d, false) {
 			if strings.Contains(line, " call ") {
 				got = append(got, line)
 			}
@@ -471,8 +471,8 @@ func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 	}
 	testscale.Must(t, errors.Join(provider.Shutdown(t.Context()), rec.ForceFlush(t.Context())))
 	got := make(map[string][]string)
-	for _, d := range modelserver.Read(t, rec.Reader()) {
-		for _, line := range modelserver.Lines(d, false) {
+	for _, d := range e2e.Read(t, rec.Reader()) {
+		for _, line := range e2e.Lines(d, false) {
 			if strings.Contains(line, " call ") {
 				id := d.Session.ID + " of " + d.Session.Agent
 				got[id] = append(got[id], line)

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
@@ -40,7 +40,7 @@ var programs = []program{
 
 // console is what a program is run with, and what it prints.
 type console struct {
-	*modelserver.Console
+	*e2e.Console
 	t testing.TB
 	// middleware is used instead of the HTTP client's transport, if it is set.
 	middleware func(*http.Request, func(*http.Request) (*http.Response, error)) (*http.Response, error)
@@ -49,8 +49,8 @@ type console struct {
 
 func (c *console) ctx() context.Context { return c.t.Context() }
 
-func newConsole(t testing.TB, script *modelserver.Script, url string, stream bool, client *http.Client) *console {
-	return &console{t: t, Console: &modelserver.Console{Script: script, URL: url, HTTP: client, Stream: stream}}
+func newConsole(t testing.TB, script *e2e.Script, url string, stream bool, client *http.Client) *console {
+	return &console{t: t, Console: &e2e.Console{Script: script, URL: url, HTTP: client, Stream: stream}}
 }
 
 // turns has ask answer the questions of the script.
@@ -81,13 +81,13 @@ func printed(d *document.Document) (lines []string) {
 // recording records what a client's transport does, and gives what is stored.
 type recording struct {
 	t *testing.T
-	*modelserver.Recording
+	*e2e.Recording
 	*modelhttp.Transport
 }
 
 func record(t *testing.T, base http.RoundTripper) *recording {
 	t.Helper()
-	r := modelserver.Record(t)
+	r := e2e.Record(t)
 	return &recording{t, r, modelhttp.New(r.Tracer, modelhttp.Options{Agent: "weather", Base: base})}
 }
 
@@ -125,13 +125,13 @@ func (t *tape) Write(p []byte) (int, error) {
 // TestUnmodifiedClientsHaveSessions runs a program on each client: what is stored is what
 // the program printed, what the script has, and what the client reads without us.
 func TestUnmodifiedClientsHaveSessions(t *testing.T) {
-	script := modelserver.Weather
+	script := e2e.Weather
 	for _, p := range programs {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, streamed %v", p.name, stream), func(t *testing.T) {
-				api := modelserver.Named(p.api)
+				api := e2e.Named(p.api)
 				run := func(transport func(http.RoundTripper) http.RoundTripper) (*console, []byte) {
-					server := httptest.NewServer(&modelserver.Server{API: api, Script: &script})
+					server := httptest.NewServer(&e2e.Server{API: api, Script: &script})
 					defer server.Close()
 					base := &http.Transport{}
 					defer base.CloseIdleConnections()
@@ -162,7 +162,7 @@ func TestUnmodifiedClientsHaveSessions(t *testing.T) {
 				if diff := cmp.Diff(with.Lines(), printed(docs[0])); diff != "" {
 					t.Errorf("session (-printed +stored):\n%s", diff)
 				}
-				if diff := cmp.Diff(script.Want(api), modelserver.Lines(docs[0], api.IDs)); diff != "" {
+				if diff := cmp.Diff(script.Want(api), e2e.Lines(docs[0], api.IDs)); diff != "" {
 					t.Errorf("session (-script +stored):\n%s", diff)
 				}
 			})
@@ -172,15 +172,15 @@ func TestUnmodifiedClientsHaveSessions(t *testing.T) {
 
 // TestClientsThatTryAgainMakeOneCall has a server that fails as often as the client tries again, except once.
 func TestClientsThatTryAgainMakeOneCall(t *testing.T) {
-	script := modelserver.Weather
+	script := e2e.Weather
 	for _, p := range programs {
 		if p.attempts == 1 {
 			continue
 		}
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			server := httptest.NewServer(&modelserver.Server{
-				API: modelserver.Named(p.api), Script: &script,
+			server := httptest.NewServer(&e2e.Server{
+				API: e2e.Named(p.api), Script: &script,
 				Fail: func(w http.ResponseWriter, _ *http.Request, attempt int) bool {
 					if attempt < p.attempts-1 {
 						w.Header().Set("Retry-After-Ms", "1")
@@ -213,10 +213,10 @@ func TestClientsThatTryAgainMakeOneCall(t *testing.T) {
 
 // TestMiddlewareOfClients gives the clients that take one the middleware.
 func TestMiddlewareOfClients(t *testing.T) {
-	script := modelserver.Weather
+	script := e2e.Weather
 	for _, p := range programs[:4] {
 		t.Run(p.name, func(t *testing.T) {
-			server := httptest.NewServer(&modelserver.Server{API: modelserver.Named(p.api), Script: &script})
+			server := httptest.NewServer(&e2e.Server{API: e2e.Named(p.api), Script: &script})
 			defer server.Close()
 			r := record(t, nil)
 			c := newConsole(t, &script, server.URL, true, http.DefaultClient)
@@ -239,8 +239,8 @@ func TestMiddlewareOfClients(t *testing.T) {
 // TestUsageIsCountedOnce has a global tracer provider, with which anthropic-sdk-go emits spans
 // of its own that have the usage of the call.
 func TestUsageIsCountedOnce(t *testing.T) {
-	script := modelserver.Weather
-	server := httptest.NewServer(&modelserver.Server{API: modelserver.Named("anthropic"), Script: &script})
+	script := e2e.Weather
+	server := httptest.NewServer(&e2e.Server{API: e2e.Named("anthropic"), Script: &script})
 	defer server.Close()
 	r := record(t, http.DefaultTransport)
 	otel.SetTracerProvider(r.Provider)
@@ -268,7 +268,7 @@ func TestUsageIsCountedOnce(t *testing.T) {
 	if len(docs) != 1 {
 		t.Fatalf("have %d sessions, want 1", len(docs))
 	}
-	if diff := cmp.Diff(script.Want(modelserver.Named("anthropic")), modelserver.Lines(docs[0], true)); diff != "" {
+	if diff := cmp.Diff(script.Want(e2e.Named("anthropic")), e2e.Lines(docs[0], true)); diff != "" {
 		t.Errorf("session (-script +stored):\n%s", diff)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 // hostile are servers that have the bytes of a good answer, and do something else with them.
@@ -56,7 +56,7 @@ func (t onlyReads) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestClientsSeeTheSameOfHostileServers compares what a program prints, which error it gets,
 // and which bytes it reads, with and without us. No span stays open.
 func TestClientsSeeTheSameOfHostileServers(t *testing.T) {
-	script := modelserver.Weather
+	script := e2e.Weather
 	for name, serve := range hostile {
 		for _, p := range programs {
 			for _, stream := range []bool{false, true} {
@@ -64,7 +64,7 @@ func TestClientsSeeTheSameOfHostileServers(t *testing.T) {
 					t.Parallel()
 					run := func(transport func(http.RoundTripper) http.RoundTripper) (lines []string, err string,
 						read []byte) {
-						api := modelserver.Named(p.api)
+						api := e2e.Named(p.api)
 						server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 							_, _ = io.Copy(io.Discard, r.Body)
 							kind, chunks := api.Chunks(&script.Turns[0].Steps[1], "resp_0", stream)

@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -286,7 +286,7 @@ func TestACPPair(t *testing.T) {
 		t.Errorf("without:\n%s\nwith:\n%s", without, with)
 	}
 	r := testscale.Open(t, sqlitestore.OpenReader, db)
-	docs := modelserver.Read(t, r)
+	docs := e2e.Read(t, r)
 	if len(docs) != 1 {
 		t.Fatalf("%d sessions", len(docs))
 	}
@@ -302,7 +302,7 @@ func TestACPPair(t *testing.T) {
 				`"outcome":{"outcome":"selected","optionId":"`+option+`"}}`,
 			"assistant text "+prompt+": "+said+".", "turn 130+45 end_turn 0 calls")
 	}
-	if d := cmp.Diff(want, modelserver.Lines(docs[0], true)); d != "" {
+	if d := cmp.Diff(want, e2e.Lines(docs[0], true)); d != "" {
 		t.Errorf("session (-said +stored):\n%s", d)
 	}
 	in := storetest.Transcript(t, r, "sess_pair")

@@ -1,7 +1,4 @@
-// Package modelserver answers requests to models as the providers do, from a script. It is
-// what programs on the providers' clients, and those without a client, are tested with: [Program] has one conversation
-// with agents that are built in different ways, and checks that each of them has the same session.
-package modelserver
+package e2e
 
 import (
 	_ "embed" // of Weather
