@@ -227,3 +227,38 @@ func TestWhatPeopleTakeForSecrets(t *testing.T) {
 		}
 	}
 }
+
+// Cases that others wrote as a whole, with the secrets that they would choose between ‹ and ›.
+func TestCasesOfOthers(t *testing.T) {
+	r := mustNew(t, Config{})
+	for name, percent := range map[string]int{"people_x": 16, "people_y": 15} {
+		lines := func(name string) []string {
+			b, err := os.ReadFile("testdata/corpus/" + name + ".txt")
+			testscale.Must(t, err)
+			text := strings.NewReplacer("␤", "\x00", "⇥", "\t", "␛", "\x1b").Replace(strings.TrimSpace(string(b)))
+			return strings.Split(text, "\n")
+		}
+		left, n, changed := 0, 0, 0
+		for _, line := range lines(name) {
+			line = strings.ReplaceAll(line, "\x00", "\n")
+			out := r.Text(strings.NewReplacer("‹", "", "›", "").Replace(line))
+			for _, piece := range strings.Split(line, "‹")[1:] {
+				secret, _, _ := strings.Cut(piece, "›")
+				n++
+				if strings.Contains(out, secret) || leaked(out, []string{secret}) != "" {
+					left++
+				}
+			}
+		}
+		harmless := lines(name + "_harmless")
+		for _, line := range harmless {
+			if line = strings.ReplaceAll(line, "\x00", "\n"); r.Text(line) != line {
+				changed++
+			}
+		}
+		t.Logf("%s: %d of %d secrets are left, %d of %d harmless texts are changed", name, left, n, changed, len(harmless))
+		if left*100 > percent*n || changed*50 > len(harmless) {
+			t.Errorf("%s: more than %d %% are left, or 2 %% changed", name, percent)
+		}
+	}
+}
