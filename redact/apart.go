@@ -47,15 +47,8 @@ func (m *mention) nearby() bool {
 		return false
 	}
 	c := m.c
-	from, to := c.line(m.lo)
-	stop := to
-	// A member of an object of JSON owns nothing in the next object of the same line.
-	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) { // of JSON
-		// .option('password', { default: 'SECRET' }) has the object as the next argument.
-		lo = skip(m.s, lo, lo+3, ", {")
-		stop = until(m.s, lo, to-lo, "{}[];")
-		from = since(m.s, m.lo, max(from, m.lo-maxStatement), "{}[];")
-	}
+	_, to := c.line(m.lo)
+	from, stop := m.reach()
 	if m.valueOfPair() {
 		return true
 	}
@@ -76,7 +69,7 @@ func (m *mention) nearby() bool {
 	if w, _ := m.wordBefore(m.lo); lists["owners"][w] || strings.HasSuffix(m.s[:m.lo], "作为") { // use … as the token
 		by = before
 	}
-	for n := k - 1; n >= 0 && c.tokens[n].lo >= max(from, m.lo-maxStatement); n-- {
+	for n := k - 1; n >= 0 && c.tokens[n].lo >= from; n-- {
 		if t := &c.tokens[n]; t.hi <= m.lo {
 			if m.near(t, by) {
 				return true
@@ -91,6 +84,19 @@ func (m *mention) nearby() bool {
 		}
 	}
 	return false
+}
+
+// reach returns the bounds of what a token may be in that the label names in its line.
+func (m *mention) reach() (from, to int) {
+	from, to = m.c.line(m.lo)
+	from = max(from, m.lo-maxStatement)
+	// A member of an object of JSON owns nothing in the next object of the same line, nor in the one before.
+	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) {
+		// .option('password', { default: 'SECRET' }) has the object as the next argument.
+		lo = skip(m.s, lo, lo+3, ", {")
+		return since(m.s, m.lo, from, "{}[];"), until(m.s, lo, to-lo, "{}[];")
+	}
+	return from, to
 }
 
 // defaults reports whether the string at i is what stands in for the value of the label: getenv("PASSWORD") or "SECRET".

@@ -51,14 +51,23 @@ func (m *mention) value(i int) (lo, hi int) {
 	case oneByteOf("\n\r", s[i]): // password:␤  SECRET
 		return m.nextLine(i)
 	}
-	// passphrase: every goat deserves a hat
-	if m.join <= spaced && holdsFold(s[m.lo:m.hi], "phrase", "mnemonic") && m.startsLine() {
-		if hi = until(s, i, maxJudged, "\n\""); strings.Count(s[i:hi], " ") > 2 && spaceJoined(s[i:hi]) {
-			m.join = sure
-			return i, skipBack(s, hi, i, blanks)
-		}
+	if hi = m.phraseEnd(i); hi > i {
+		return i, hi
 	}
 	return i, m.wordEnd(i)
+}
+
+// phraseEnd returns the end of the pass phrase without quotes at i, 0 where there is none: seed_phrase: twelve words.
+func (m *mention) phraseEnd(i int) int {
+	if m.join > spaced || !holdsFold(m.s[m.lo:m.hi], "phrase", "mnemonic") || !m.startsLine() {
+		return 0
+	}
+	hi := until(m.s, i, maxJudged, "\n\"")
+	if strings.Count(m.s[i:hi], " ") <= 2 || !spaceJoined(m.s[i:hi]) {
+		return 0
+	}
+	m.join = sure
+	return skipBack(m.s, hi, i, blanks)
 }
 
 // noString reports whether only a string may be the value, or what is at i is the next name: key, name=value.
@@ -372,13 +381,7 @@ func (m *mention) wordEnd(i int) int {
 	if rest, ok := strings.CutPrefix(s[i:end], Marker); ok && strings.Trim(rest[:min(len(rest), 8)], ".,;:!?)]}") == "" {
 		return i + len(Marker) // redacted already, at the end of a sentence
 	}
-	for end >= i+3 && end < min(i+10, len(s)) && s[end] == ' ' && strings.Trim(s[i:end], "0123456789 ") == "" {
-		next := run(s, end+1, digit) // the code is 381 954
-		if next < end+4 || next > end+5 {
-			break
-		}
-		end = next
-	}
+	end = groupsEnd(s, i, end)
 	if end > i+1 && (s[end-1] == '.' && (class[s[end-2]]&alnum != 0 || s[end-2] == ')') ||
 		s[end-1] == '!' && m.join == prose && class[s[end-2]]&lower != 0) {
 		end-- // ends a sentence
@@ -392,6 +395,18 @@ func (m *mention) wordEnd(i int) int {
 	}
 	for end > i && oneByteOf(",;:)}]", s[end-1]) && !bracketMarker(s[i:end]) {
 		end--
+	}
+	return end
+}
+
+// groupsEnd returns the end of the groups of digits, the first of which is s[i:end], or end: the code is 381 954.
+func groupsEnd(s string, i, end int) int {
+	for end >= i+3 && end < min(i+10, len(s)) && s[end] == ' ' && strings.Trim(s[i:end], "0123456789 ") == "" {
+		next := run(s, end+1, digit)
+		if next < end+4 || next > end+5 {
+			break
+		}
+		end = next
 	}
 	return end
 }

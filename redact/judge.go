@@ -166,27 +166,41 @@ func (m *mention) secret(lo, hi int) bool {
 // algorithm, a typed value; of a header its attributes; after nothing but a space a number, the next name of an object,
 // the name of a secret: secret "db-login" not found.
 func (m *mention) never(k kind, v string, hi int) bool {
+	label := m.s[m.lo:m.hi]
 	switch {
-	case k == aPath, k == aCode && !m.quoted, k == aText && (m.class == weak || m.join != sure && message(v)),
-		k == anAlgorithm && len(v) < 24, strings.HasPrefix(v, "(*"),
+	case k == aPath, k == aCode && !m.quoted, k == anAlgorithm && len(v) < 24, strings.HasPrefix(v, "(*"),
+		k == aText && (m.class == weak || m.join != sure && message(v)),
 		m.join == colon && !m.quoted && k.named() && strings.HasPrefix(m.s[hi:], ",\n"): // Token: actual,
 		return true
 	case m.join == item && (k < aHash && k != aPin && k != aUUID || k.named() && m.c.ownerOf(hi-len(v)) != ""):
 		return true // credentials: {region: eu-west-1, version: 2.1}
-	case m.join == prose && k == aWord && equalFold(m.s[m.lo:m.hi], "secret"): // the secret of a good dough is patience
-		return true
 	case m.join == bare:
-		label := strings.TrimRight(m.s[m.lo:m.hi], "sS")
+		label = strings.TrimRight(label, "sS")
 		return k == aNumber || k == aHash && len(v) < 12 && m.class <= countable || // travis [5c249dc]
 			m.quoted && strings.HasPrefix(m.s[hi:], `":`) || k.named() && equalFold(label, "secret")
 	}
-	if k == aNameDigit && (m.class == weak && (m.join > flag || holdsFold(m.s[m.lo:m.hi], "pin")) ||
-		strings.HasSuffix(m.s[m.lo:m.hi], "/ ")) { // pass to cc1plus2, pin: GPIO17, root / group2
-		return true
+	return m.neverNames(k, label)
+}
+
+// neverNames reports whether a value of the kind is none that the label names: the secret of a good dough is patience,
+// pass to cc1plus2, pin: GPIO17, root / group2, first pass: tokenize.
+func (m *mention) neverNames(k kind, label string) bool {
+	switch k {
+	case aWord:
+		if m.join == prose && equalFold(label, "secret") {
+			return true
+		}
+	case aNameDigit:
+		if m.class == weak && (m.join > flag || holdsFold(label, "pin")) || strings.HasSuffix(label, "/ ") {
+			return true
+		}
+	case aStop:
+		if m.class == credential || m.class == countable || m.class == weak {
+			return true
+		}
 	}
 	before, _ := m.wordBefore(m.lo)
-	return m.class == weak && has("otherPasses", before) || // first pass: tokenize
-		k == aStop && (m.class == credential || m.class == countable || m.class == weak)
+	return m.class == weak && has("otherPasses", before)
 }
 
 // judged decides by the features of the value s[lo:hi].

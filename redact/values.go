@@ -164,11 +164,8 @@ func known(v string) kind {
 		return aUUID
 	case strings.Contains(v, "://") || mail(v):
 		return aURL
-	case filePath(v) || strings.HasPrefix(v, "env:") || fileName(v) ||
-		strings.IndexByte(v, '/') > 0 && (strings.ContainsAny(v, ".*") || len(v) < 12) && wordy(v) ||
-		strings.Count(v, "/") > 1 && wordy(v):
-		return aPath
-	case strings.HasSuffix(v, ":~#") || strings.HasSuffix(v, ":~$"): // the prompt of a shell
+	case filePath(v), strings.HasPrefix(v, "env:"), fileName(v), slashed(v),
+		strings.HasSuffix(v, ":~#"), strings.HasSuffix(v, ":~$"): // the prompt of a shell
 		return aPath
 	case strings.Contains(v, "..") && run(v, 0, digit|hexLower) >= 7, // commits of Git, owner/action@commit
 		len(v) > 41 && v[len(v)-41] == '@' && run(v, len(v)-40, digit|hexLower) == len(v):
@@ -177,6 +174,12 @@ func known(v string) kind {
 		return anAlgorithm
 	}
 	return anOther
+}
+
+// slashed reports whether v is of words that slashes join, as names of files, packages and patterns of them are.
+func slashed(v string) bool {
+	return strings.IndexByte(v, '/') > 0 && (strings.ContainsAny(v, ".*") || len(v) < 12 || strings.Count(v, "/") > 1) &&
+		wordy(v)
 }
 
 // stops reports whether v is a word that follows the name of a secret and is none, a date, a small number, a rule of
