@@ -385,7 +385,7 @@ func (c *scan) table(m *mention) {
 			continue
 		}
 		before := c.lineBefore(from)
-		if strings.Trim(before, drawing) == "" { // a line that is drawn
+		if before != "" && strings.Trim(before, drawing) == "" { // a line that is drawn
 			before = c.lineBefore(from - len(before) - 1)
 		}
 		if n < 6 && strings.Contains(before, sign.header) {
