@@ -427,7 +427,7 @@ func wordStop(s string, i int, query bool) int {
 			strings.HasPrefix(rest, `\u`), strings.HasPrefix(rest, TruncatedMarker),
 			// password: SECRET, user: bob; password=SECRET&user=bob
 			oneByteOf("&,;|", c) && (len(rest) == 1 || class[rest[1]]&space != 0 ||
-				nameFollows(s, end+1) && (c != '&' || strings.IndexByte(rest[:min(len(rest), 64)], '=') > 0)),
+				nameFollows(s, end+1) && (c != '&' || s[run(s, end+1, slug|dot)] != ':')),
 			// In the query of a URL: ?password=SECRET&page=2, ?password=SECRET#top. Elsewhere a password may hold
 			// both: password=sunflower&42.
 			query && (c == '&' || c == '#'),
