@@ -102,14 +102,14 @@ func (m *mention) reach() (from, to int) {
 // defaults reports whether the string at i is what stands in for the value of the label: getenv("PASSWORD") or "SECRET".
 func (m *mention) defaults(i int) bool {
 	between := m.s[m.hi:skipBack(m.s, i, max(m.hi, i-4), " ")]
-	k := slices.IndexFunc(words["fallbacks"], func(w string) bool { return strings.HasSuffix(between, w) })
-	// An operator has one operand before it: in (password=f(), user=g() or "bob") that is another's.
-	comma := strings.LastIndexByte(between, ',')
-	return k >= 0 && (k >= operators || comma < 0 || !nameFollows(m.s, skip(m.s, m.hi+comma+1, i, " ")))
+	ends := func(w string) bool { return strings.HasSuffix(between, w) }
+	if slices.ContainsFunc(words["orElse"], ends) {
+		// An operator has one operand before it: in (password=f(), user=g() or "bob") that is another's.
+		comma := strings.LastIndexByte(between, ',')
+		return comma < 0 || !nameFollows(m.s, skip(m.s, m.hi+comma+1, i, " "))
+	}
+	return slices.ContainsFunc(words["fallbacks"], ends)
 }
-
-// operators are as many as the first of the words of fallbacks.
-const operators = 7
 
 // valueOfPair finds the value in a pair of name and value of which the label is the name.
 func (m *mention) valueOfPair() bool {

@@ -79,7 +79,6 @@ func (m *mention) noString(i int) bool {
 // OpenTelemetry, {…} of ODBC.
 func (m *mention) wrapped(i int) (lo, hi int) {
 	s := m.s
-	hi = until(s, i, maxKey, "}\n")
 	switch {
 	case i == m.hi+1 && m.substituted():
 		return i, until(s, i, maxJudged, s[m.hi:m.hi+1]+"\n")
@@ -93,9 +92,10 @@ func (m *mention) wrapped(i int) (lo, hi int) {
 	case strings.HasPrefix(s[i:], "<![CDATA["): // <password><![CDATA[SECRET]]></password>
 		lo = i + len("<![CDATA[")
 		return lo, lo + strings.Index(s[lo:min(len(s), lo+maxHeader)]+"]]>", "]]>")
-	case m.join == tight && s[i] == '{' && !strings.HasPrefix(s[i:], "{{") && // {{ a }} is of a template
-		hi < len(s) && s[hi] == '}' && (hi+1 == len(s) || oneByteOf(";\n\"' ", s[hi+1])):
-		return i + 1, hi
+	case m.join == tight && s[i] == '{' && !strings.HasPrefix(s[i:], "{{"): // {{ a }} is of a template
+		hi = until(s, i, maxKey, "}\n")
+		ends := hi < len(s) && s[hi] == '}' && (hi+1 == len(s) || oneByteOf(";\n\"' ", s[hi+1]))
+		return unless(!ends, i+1, hi) // {a}b is a password that begins with a brace
 	}
 	for _, b := range [...][2]string{{"q(", ")"}, {"q{", "}"}, {"[[", "]]"}} { // strings of Perl and Lua
 		if lo = i + len(b[0]); m.join <= spaced && strings.HasPrefix(s[i:], b[0]) && lo < len(s) {

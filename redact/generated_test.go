@@ -235,12 +235,12 @@ func TestCasesOfOthers(t *testing.T) {
 		lines := func(name string) []string {
 			b, err := os.ReadFile("testdata/corpus/" + name + ".txt")
 			testscale.Must(t, err)
-			text := strings.NewReplacer("␤", "\x00", "⇥", "\t", "␛", "\x1b").Replace(strings.TrimSpace(string(b)))
-			return strings.Split(text, "\n")
+			return strings.Split(strings.TrimSpace(string(b)), "\n")
 		}
+		show := strings.NewReplacer("␤", "\n", "⇥", "\t", "␛", "\x1b").Replace
 		left, n, changed := 0, 0, 0
 		for _, line := range lines(name) {
-			line = strings.ReplaceAll(line, "\x00", "\n")
+			line = show(line)
 			out := r.Text(strings.NewReplacer("‹", "", "›", "").Replace(line))
 			for _, piece := range strings.Split(line, "‹")[1:] {
 				secret, _, _ := strings.Cut(piece, "›")
@@ -252,7 +252,7 @@ func TestCasesOfOthers(t *testing.T) {
 		}
 		harmless := lines(name + "_harmless")
 		for _, line := range harmless {
-			if line = strings.ReplaceAll(line, "\x00", "\n"); r.Text(line) != line {
+			if line = show(line); r.Text(line) != line {
 				changed++
 			}
 		}

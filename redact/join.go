@@ -131,10 +131,11 @@ next:
 				continue next
 			}
 		}
-		if m.by(x.join, i); x.join == cell && m.keyed && m.pairLabel() >= 0 { // <entry key="password">SECRET
-			m.join = setting
+		by := x.join
+		if by == cell && m.keyed && m.pairLabel() >= 0 { // <entry key="password">SECRET
+			by = setting
 		}
-		return skip(m.s, i+len(strings.TrimSuffix(x.text, `"`)), len(m.s), "."), true
+		return m.by(by, skip(m.s, i+len(strings.TrimSuffix(x.text, `"`)), len(m.s), "."))
 	}
 	return 0, false
 }

@@ -105,8 +105,7 @@ func spared(class keyClass, s string) bool {
 			return true // "token": "node scripts/count.js"
 		}
 	}
-	return strings.Trim(s, "*•") == "" || len(s) > 1 && s[0] == '$' && s[1] != '{' && variable(s) ||
-		marked(s) || filePath(s) || reference(s) || class == countable && number(s) ||
+	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || reference(s) || class == countable && number(s) ||
 		message(s) || says(s) || has("passwordWords", s) // {"password": "Passwort"} of a translation
 }
 

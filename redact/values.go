@@ -27,7 +27,7 @@ const (
 	aChancy                 // made by chance
 	aJumble                 // letters that follow each other as they do by chance
 	aText                   // several words
-	aWords                  // two to eight words without those that sentences are made with
+	aWords                  // two words or more without those that sentences are made with
 	aPhrase                 // a phrase of three words or more, joined by hyphens
 	aWordDigits             // words of one case with a number among them, or of both with one behind them
 	aNumbered               // words and a number that signs join and no program's name has: blue.whale.7
@@ -102,7 +102,7 @@ func (m *mention) isCode(v string) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
 		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
 		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
-		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) && !digits(v) || // config.Password
+		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) && !digits(v) || // a.Password
 		call(v) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
 }
 
@@ -536,7 +536,8 @@ func sentence(v string) bool {
 // has a rule.
 func blank(v string) bool {
 	return !holds(v, alnum|foreign) || sentence(v) || placeholder(v) || marked(v) ||
-		v[0] == '-' && len(v) > 1 && class[v[1]]&(letter|dash) != 0 && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
+		v[0] == '-' && len(v) > 1 && class[v[1]]&(letter|dash) != 0 && !digits(v) ||
+		strings.Contains(strings.TrimSpace(v), " --") ||
 		strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") ||
 		len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA"))
 }
@@ -624,8 +625,11 @@ func variable(v string) bool {
 		(index == "" || strings.HasSuffix(index, "]")) && identifierPath(name) && (seen&lower == 0 || seen&(upper|digit) == 0)
 }
 
-// reference reports whether s is a variable and nothing else: ${NAME}, ${{ secrets.NAME }}.
+// reference reports whether s is a variable and nothing else: $NAME, ${NAME}, ${{ secrets.NAME }}.
 func reference(s string) bool {
+	if len(s) > 1 && s[0] == '$' && s[1] != '{' {
+		return variable(s)
+	}
 	name := strings.TrimRight(s, "}")
 	return strings.HasPrefix(s, "${") && len(name) < len(s) && !strings.Contains(name, "}")
 }

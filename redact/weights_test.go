@@ -54,17 +54,14 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			}
 			// A word that nothing joins to the label is like any other.
 			loose := []join{before, near, ahead}
-			if !f.is(isQuoted) {
-				loose = []join{prose, bare, argument, cell, below, before, near, ahead}
+			if !f.is(isQuoted) && !(f.kind == aNameDigit && f.class >= credential) {
+				loose = append(loose, prose, bare, argument, cell, below)
 			}
 			names := []kind{aWord, aDotted, aCamel, aNameDigit}
 			assigned := f.class != keyed && (f.join == tight || f.join == flag || f.join == setting)
 			if secret && f.class <= countable && (f.kind == aWord || f.class == keyed && slices.Contains(names, f.kind)) &&
 				!assigned { // Tokens and keys are no words, unless somebody assigns one.
 				return secret
-			}
-			if f.kind == aNameDigit && f.class >= credential {
-				loose = loose[len(loose)-3:]
 			}
 			if len(v) < 16 { // short ids of commits and prompts are everywhere
 				names = append(names, aHash)
@@ -118,7 +115,7 @@ func fit(samples []sample) {
 			for row := range f.rows {
 				sum += m[row][columns[0]] + m[row][columns[1]]
 			}
-			// A text that changes for nothing counts as much as four secrets that stay, and is to be clearly below zero.
+			// A text that changes for nothing counts as much as five secrets that stay, and is to be clearly below zero.
 			step := rate * (math.Sqrt(n[secret])/(1+math.Exp(sum)) - 5*math.Sqrt(n[harmless])/(1+math.Exp(-sum-2)))
 			step = max(-1, min(1, step))
 			for row := range f.rows {

@@ -246,7 +246,8 @@ func TestWithoutATurnACallIsTheOneThatTheModelRequested(t *testing.T) {
 	ask(`,{"role":"assistant","tool_calls":[{"id":"call_0123456789","type":"function","function":{"name":"get_weather",` +
 		`"arguments":"{\"city\": \"Rome\"}"}}]},{"role":"tool","tool_call_id":"call_0123456789","content":"no such station"}`)
 	calls := rec.All().ToolCalls()
-	if len(calls) != 1 || calls[0].CallID != "call_0123456789" || calls[0].Error != "no such station" || calls[0].Inferred {
+	if len(calls) != 1 || calls[0].CallID != "call_0123456789" || calls[0].Error != "no such station" ||
+		calls[0].Inferred {
 		t.Errorf("have %+v, want the model's call, which failed", calls)
 	}
 }

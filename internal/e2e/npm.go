@@ -1,8 +1,8 @@
 // Package e2e has what end-to-end tests share. A server answers requests to models as the providers do, from a script:
-// [Program] has one conversation with agents that are built in different ways, and checks that each of them has the same
-// session. Npm projects are installed and run. The tests with a real Jaeger have the build tag e2e. Those with the tag
-// long kill agents and collectors, and compare what is stored with what they had reported. One without a tag holds the
-// imports of all packages against the drawing in docs/design.md.
+// [Program] has one conversation with agents that are built in different ways, and checks that each of them has the
+// same session. Npm projects are installed and run. The tests with a real Jaeger have the build tag e2e. Those with the
+// tag long kill agents and collectors, and compare what is stored with what they had reported. One without a tag holds
+// the imports of all packages against the drawing in docs/design.md.
 package e2e
 
 import (

@@ -67,7 +67,8 @@ var words = strings.Fields("falcon winter dragon sunset orchid copper marble tun
 var styles = [...]string{6: "T T 4", 1: "T m 4", 2: "w - T - 2", 3: "L ! 1", 4: "w - w - w - w", 5: "w w 2", 7: "w 1 w",
 	8: "w", 9: "w T 2", 10: "l _ 3 w", 11: "w . w . 3", 12: "T _ T _ 2", 13: "w - w - w", 14: "w w 1", 15: "T ß- w -ü 1",
 	18: "w . w . w", 19: "l - l", 21: "w _ w", 22: "w . w", 23: "w T", 24: "T - T", 25: "w \u00a0 w \u00a0 w", 26: "$",
-	27: "k 1", 28: "n 3", 29: "a n", 30: "c", 31: "k", 32: "a n n", 33: "a - n - n", 34: "n - n - 3", 35: "w _ w 1", 36: "w 1 - w", 37: "T 1 . 1", 38: "w \u00a0 w", 39: "w - T",
+	27: "k 1", 28: "n 3", 29: "a n", 30: "c", 31: "k", 32: "a n n", 33: "a - n - n", 34: "n - n - 3",
+	35: "w _ w 1", 36: "w 1 - w", 37: "T 1 . 1", 38: "w \u00a0 w", 39: "w - T",
 	40: "T _ w _ w", 41: "T !", 42: "w m w", 43: "T = T", 44: "x", 45: "T", 46: "w w"}
 
 // Words of passwords that are used most: animals, games and names (k), and what password means in words (n), after what
