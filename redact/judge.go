@@ -168,8 +168,7 @@ func (m *mention) secret(lo, hi int) bool {
 func (m *mention) never(k kind, v string, hi int) bool {
 	label := m.s[m.lo:m.hi]
 	switch {
-	case k == aPath, k == aCode && !m.quoted, k == anAlgorithm && len(v) < 24, strings.HasPrefix(v, "(*"),
-		k == aText && (m.class == weak || m.join != sure && message(v)),
+	case m.neverLooks(k, v),
 		m.join == colon && !m.quoted && k.named() && strings.HasPrefix(m.s[hi:], ",\n"): // Token: actual,
 		return true
 	case m.join == item && (k < aHash && k != aPin && k != aUUID || k.named() && m.c.ownerOf(hi-len(v)) != ""):
@@ -180,6 +179,13 @@ func (m *mention) never(k kind, v string, hi int) bool {
 			m.quoted && strings.HasPrefix(m.s[hi:], `":`) || k.named() && equalFold(label, "secret")
 	}
 	return m.neverNames(k, label)
+}
+
+// neverLooks is never for what the value is: also unexpected token `('`, and pass `-Dname`.
+func (m *mention) neverLooks(k kind, v string) bool {
+	return k == aPath || k == aCode && !m.quoted || k == anAlgorithm && len(v) < 24 || strings.HasPrefix(v, "(*") ||
+		k == aText && (m.class == weak || m.join != sure && message(v)) ||
+		m.class <= countable && !holds(v, alnum|foreign) || m.class == weak && v[0] == '-' && !digits(v)
 }
 
 // neverNames reports whether a value of the kind is none that the label names: the secret of a good dough is patience,
