@@ -73,7 +73,7 @@ var claudeLines decoder = func(from *source, text []byte) (all []*codec.Session)
 func readClaude(from *source, text []byte) *claude {
 	d := &claude{
 		source: from, sessions: make(map[string]*claudeSession), roots: make(map[string]string),
-		titles: make(map[string]string), links: make(map[string]string),
+		titles: make(map[string]string), links: make(map[string]string), seen: make(map[string]bool),
 	}
 	from.lines(text, d.record)
 	return d
@@ -86,6 +86,9 @@ type claude struct {
 	// links are the records that report nothing of the conversation, with what each of
 	// them follows from: hooks run before the first message.
 	links map[string]string
+	// seen has the session, the type and the id of each record. A program that resumes a session may write records
+	// again, with another version, branch or predecessor; the first is where and when it happened.
+	seen map[string]bool
 	// roots are the first records of the sub-agents' chains, by any of their records.
 	roots map[string]string
 	// titles are by kind and session: that of the user, that of a model, and that of the file, which names no session.
@@ -184,8 +187,15 @@ func (s *claudeSession) kind(name string) {
 
 func (d *claude) record(o rows.Object) {
 	id, message := o.Text("sessionId"), o.Object("message")
-	known := d.sessions[id]
-	switch kind := o.Text("type"); {
+	known, kind := d.sessions[id], o.Text("type")
+	if uuid := o.Text("uuid"); uuid != "" {
+		key := id + " " + kind + " " + uuid
+		if d.seen[key] {
+			return
+		}
+		d.seen[key] = true
+	}
+	switch {
 	case kind == "summary":
 		d.entitle("summary ", o.Text("summary"), d.order...)
 	case kind == "custom-title":
