@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
@@ -379,7 +383,28 @@ func newMCP(version string) *cobra.Command {
 			if x.Scores {
 				b.Change = changer(cmd)
 			}
-			return web.NewMCP(b, version, time.Local).Run(ctx, &mcp.StdioTransport{})
+			return web.NewMCP(b, version, time.Local).Run(ctx,
+				&mcp.IOTransport{Reader: messages(cmd), Writer: os.Stdout})
 		})
 	})
+}
+
+// messages is the standard input without lines that are no messages, at which the server would end: what a shell's
+// profile prints, for example. A line that begins with a bracket may be a batch.
+func messages(cmd *cobra.Command) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() {
+		lines := bufio.NewScanner(cmd.InOrStdin())
+		for lines.Buffer(nil, mcp.DefaultMaxLineLength); lines.Scan(); {
+			line := bytes.TrimSpace(lines.Bytes())
+			_, err := jsonrpc.DecodeMessage(line)
+			if json.Valid(line) && (err == nil || line[0] == '[') {
+				_, _ = w.Write(append(line, '\n'))
+			} else if len(line) > 0 {
+				_ = note(cmd, "agenttrace: a line of %d bytes that is no message of JSON-RPC is left out\n", len(line))
+			}
+		}
+		_ = w.CloseWithError(lines.Err())
+	}()
+	return r
 }
