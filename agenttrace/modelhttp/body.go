@@ -68,6 +68,9 @@ func (b *tap) took(p []byte, err error) {
 	case errors.Is(err, io.EOF):
 		b.end(true)
 	case err != nil:
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errTruncated
+		}
 		b.parse()
 		if b.x.attempt.isNumbered && b.split == nil && !errors.Is(err, context.Canceled) {
 			// anthropic-sdk-go tries again when a document breaks off.

@@ -283,6 +283,19 @@ func TestAnAnswerThatIsStillReadWhenTheProgramEndsIsAborted(t *testing.T) {
 	resp.Body.Close()
 }
 
+// TestAConnectionThatTheServerClosesIsNamed has a server that ends before it answers: EOF tells a reader nothing.
+func TestAConnectionThatTheServerClosesIsNamed(t *testing.T) {
+	a := newAgent(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, modelhttp.Options{})
+	if o := fetch(t, a.transport, a.url+"/v1/chat/completions", []byte(question)); o.err != "EOF" {
+		t.Errorf("the agent reads %q, want EOF as without us", o.err)
+	}
+	_ = a.transport.Close()
+	a.check()
+	if e := a.rec.All().Turns()[0].Error; e != "the server closed the connection without a response" {
+		t.Errorf("the turn's error is %q", e)
+	}
+}
+
 // TestADecoderThatDoesNotReadToTheEndHasAnAnswer reads one JSON value and closes.
 func TestADecoderThatDoesNotReadToTheEndHasAnAnswer(t *testing.T) {
 	a := newAgent(t, says("Hello!"), modelhttp.Options{})

@@ -160,8 +160,8 @@ func (x *exchange) received(resp *http.Response, err error) {
 
 // failedToSend takes the error of a request that got no response.
 func (x *exchange) failedToSend(err error) {
-	if err == nil {
-		err = errors.New("no response")
+	if err == nil || errors.Is(err, io.EOF) { // what net/http reports where the server closed the connection
+		err = errors.New("the server closed the connection without a response")
 	}
 	again := !errors.Is(err, context.Canceled) && !x.attempt.isLast &&
 		(x.attempt.isNumbered || !errors.Is(err, context.DeadlineExceeded))

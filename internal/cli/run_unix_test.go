@@ -445,7 +445,7 @@ func TestFaultsAreAsWithoutARecording(t *testing.T) {
 	const usual = "user text hello there assistant text Good morni"
 	for kind, want := range map[string]string{
 		"stall": usual + " turn 0+0  1 calls abort ",
-		"cut":   usual + " turn 0+0  1 calls error unexpected EOF",
+		"cut":   usual + " turn 0+0  1 calls error the answer's stream ended early",
 		"gzip":  usual + "ng to you. turn 10+5 stop 1 calls finish ",
 		"br":    usual + "ng to you. turn 10+5 stop 1 calls finish ",
 		"zstd":  usual + "ng to you. turn 10+5 stop 1 calls finish ",

@@ -117,6 +117,9 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 	default:
 		name := cmp.Or(strings.TrimPrefix(part.Type, "data-"), "unreadable part")
 		text := document.Value(part.Data)
+		if b := (document.Words{}).Block(part); b.Kind == document.BlockProse { // why there is no answer
+			text = b.Facts[0]
+		}
 		between := " "
 		if strings.Contains(text, "\n") {
 			between = "\n"
