@@ -98,7 +98,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 		what, hint = what[:i], what[i+2:] // the remedy that such errors end with
 	}
 	if code == exitUsage && hint == "" {
-		hint = "see agenttrace help"
+		hint = "see " + cmd.CommandPath() + " --help"
 	}
 	fmt.Fprintf(stderr, "agenttrace: %s\n", document.Sanitize(what))
 	if hint != "" {

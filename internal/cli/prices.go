@@ -201,7 +201,7 @@ func newPricesUpdate(version string) *cobra.Command {
 
 func newPricesList() *cobra.Command {
 	var x struct{ JSON bool }
-	return described("prices list", &x, cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
+	return described("prices list", &x, between(0, 1, "one model or none"), func(cmd *cobra.Command, args []string) error {
 		p := keptPrices(cmd)
 		if p.kept == nil {
 			return usagef("there are no prices; fetch them with: agenttrace prices update")

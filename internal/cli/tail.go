@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -164,9 +166,7 @@ func (t *tailer) look(ctx context.Context) error {
 		state = "gone"
 	case store.Opened:
 		if t.began {
-			// Its sessions are others, or the same with another past.
-			state, t.follower = "opened", document.Follower{IdleTimeout: t.follower.IdleTimeout}
-			t.from, t.id, t.lastSeen = nil, "", 0
+			state, t.id, t.lastSeen = "opened", "", 0
 		}
 	case store.Unchanged:
 		if r != nil {
@@ -186,7 +186,12 @@ func (t *tailer) look(ctx context.Context) error {
 		}
 		return nil
 	}
-	err = t.read(ctx, r)
+	if state != "" { // mostly it is the same store; in another, what was reported may be gone
+		for _, id := range slices.Sorted(maps.Keys(t.from)) {
+			err = cmp.Or(err, t.session(ctx, r, id))
+		}
+	}
+	err = cmp.Or(err, t.read(ctx, r))
 	if errors.Is(err, store.ErrUnavailable) {
 		return nil
 	}

@@ -276,7 +276,7 @@ func TestTail(t *testing.T) {
 }
 
 // TestTailStore: the store comes late, its writer starts anew, sessions appear,
-// another file takes its place, it goes away.
+// it goes away and comes back, another file takes its place.
 func TestTailStore(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.db")
@@ -305,12 +305,17 @@ func TestTailStore(t *testing.T) {
 	x.tick()
 	testscale.Must(t, b.store.Close())
 
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Rename(path+suffix, path+".1"+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Fatal(err)
+	move := func(from, to string) {
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			if err := os.Rename(from+suffix, to+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
 		}
+		x.tick()
 	}
-	x.tick()
+	move(path, path+".1")
+	move(path+".1", path) // what it has was reported
+	move(path, path+".1")
 	c := openAgent(t, path, "ses_cccccccc3")
 	c.begin("Third")
 	x.tick()
