@@ -3,13 +3,17 @@ package agenttrace
 import (
 	"cmp"
 	"context"
+	"reflect"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -207,3 +211,200 @@ func (r *Run) close(w work) {
 }
 
 func (r *Run) now() time.Time { return r.sess.now() }
+
+// CompactionOptions describes a compaction.
+type CompactionOptions struct {
+	// Auto reports that the agent compacts on its own, without a request.
+	Auto bool
+	// TailStartID is the first message that stays in context word for word; empty means none.
+	TailStartID string
+	// SummarizedMessages is the number of messages that the summary replaces.
+	SummarizedMessages int
+}
+
+// CompactionResult is what a compaction came to.
+type CompactionResult struct {
+	Summary string
+	// SummaryTokens is the size of the summary in the context that follows.
+	SummaryTokens int64
+	// Usage is that of the summarizing call, nil when it was not counted.
+	Usage Usage
+}
+
+// Compaction replaces, for the model, the head of a session by a summary: a
+// compaction.run span and a message of the assistant. End it with End or Fail.
+//
+// A Compaction is safe for concurrent use.
+type Compaction struct {
+	run       *Run
+	span      trace.Span
+	scope     scope
+	options   CompactionOptions
+	messageID string
+	partID    string
+	createdAt int64
+
+	ending
+}
+
+// StartCompaction begins a compaction and creates the message that will hold the summary: it is where the
+// compaction began. The returned context carries the span, for the summarizing call.
+func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context.Context, *Compaction) {
+	if r == nil || r.off {
+		return ctx, nil
+	}
+	now := r.now()
+	s := r.sess
+	c := &Compaction{run: r, options: o}
+	if !r.open(c) {
+		s.tracer.drop("a compaction", s.id)
+		return ctx, nil
+	}
+	s.do(&s.mu, func() { s.enter(r.events, now, s.atWork()) })
+	c.createdAt = s.stamp(now)
+	c.messageID = spans.NewID(spans.PrefixMessage, now)
+	c.partID = spans.NewID(spans.PrefixPart, now)
+	turn := TurnFromContext(ctx)
+	if turn != nil && turn.run == r {
+		ctx, _ = turn.within(ctx)
+	} else {
+		turn = nil
+		if RunFromContext(ctx) != r {
+			ctx = withSpan(ctx, r.span)
+		}
+	}
+	ctx, c.span = s.tracer.start(ctx, semconv.SpanCompactionRun, trace.SpanKindInternal, now)
+	c.scope = scope{Context: ctx, run: r, turn: turn}
+	return &c.scope, c
+}
+
+// MessageID returns the id of the message that holds the summary, "" when nothing is recorded.
+func (c *Compaction) MessageID() string {
+	return of(c, func(c *Compaction) string { return c.messageID })
+}
+
+// End ends the compaction with its summary.
+func (c *Compaction) End(result CompactionResult) { c.finish(result, nil) }
+
+// Fail ends the compaction without a summary: the context stays as it was.
+func (c *Compaction) Fail(err error) { c.finish(CompactionResult{}, orAborted(err)) }
+
+func (c *Compaction) finish(result CompactionResult, err error) {
+	if c == nil || !c.endOnce() {
+		return
+	}
+	s := c.run.sess
+	now := c.run.now()
+	f := &s.tracer.filter
+	if c.span.IsRecording() {
+		record := spans.Compaction{
+			SessionID: s.id, SummarizedMessages: int64(max(0, c.options.SummarizedMessages)), Auto: c.options.Auto,
+			TailStartID: validUTF8(c.options.TailStartID), Summary: f.content(redact.Other, cloneText(result.Summary)),
+			SummaryTokens: max(0, result.SummaryTokens),
+		}
+		if t := usageOf(result.Usage, nil, nil).Tokens; t != nil {
+			record.InputTokens, record.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning
+		}
+		if err == nil {
+			record.MessageID, record.MessageCreatedAt, record.PartID = c.messageID, c.createdAt, c.partID
+		} else {
+			record.Error, record.ErrorType = s.tracer.failed(c.span, now, err)
+		}
+		c.span.SetAttributes(f.attributes(spans.Append(make([]attribute.KeyValue, 0, 20), &record))...)
+	}
+	s.tracer.finish(c.span, now)
+	c.run.close(c)
+	s.do(&s.mu, func() {
+		if s.working--; s.working == 0 && s.st.Pending == nil {
+			s.enter(c.run.events, now, Status{State: StatusIdle})
+		}
+	})
+}
+
+// panicError is the error of what a panic ended. It does not unwrap: a panic with
+// [context.Canceled] is a panic and not an abort.
+type panicError struct {
+	text  string
+	class string // type of the value
+	stack string
+}
+
+func (e *panicError) Error() string     { return e.text }
+func (e *panicError) ErrorType() string { return semconv.ErrorTypePanic }
+
+// causeOf returns the error with which something ends: err, unless recovered, which recover returned to the deferred
+// method, is the value of a panic.
+func causeOf(err error, recovered any) error {
+	if recovered == nil {
+		return err
+	}
+	return &panicError{
+		text: "panic: " + spans.Printed(recovered), class: reflect.TypeOf(recovered).String(),
+		stack: string(debug.Stack()),
+	}
+}
+
+// panicOf returns err as the panic that it is, or nil. Nothing wraps these errors: what an error of the agent wraps
+// does not matter.
+func panicOf(err error) *panicError {
+	p, _ := err.(*panicError) //nolint:errorlint // see above
+	return p
+}
+
+// repanic lets a panic go on that recover returned, with the same value.
+func repanic(recovered any) {
+	if recovered != nil {
+		panic(recovered)
+	}
+}
+
+// maxStack bounds the stack in an event, in bytes.
+const maxStack = 32 << 10
+
+// failed marks a span as failed and returns the text of the error, as it may be sent, and its class. If the error is a
+// panic, the span gets the event of OpenTelemetry's conventions for exceptions.
+func (t *Tracer) failed(span trace.Span, now time.Time, err error) (text, class string) {
+	text = t.filter.content(redact.Other, errorText(err))
+	t.fail(span, now, err, text)
+	return text, errorType(err)
+}
+
+// fail is failed for an error whose text is known.
+func (t *Tracer) fail(span trace.Span, now time.Time, err error, text string) {
+	span.SetStatus(codes.Error, text)
+	if p := panicOf(err); p != nil {
+		stack := t.filter.text(redact.Other, "", validUTF8(p.stack[:min(len(p.stack), maxStack)]))
+		event := spans.Exception{Type: validUTF8(p.class), Message: text, Stack: stack}
+		t.addEvent(span, now, semconv.SpanEventException, &event)
+	}
+}
+
+// Done ends the run when the function that defers it returns:
+//
+//	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
+//	defer run.Done(&err)
+//
+// It is [Run.End] with *err, and a nil pointer means no error. When the function panics, the run has failed with
+// the panic as its error, and the panic goes on with the same value.
+func (r *Run) Done(err *error) { r.endWith(valueOf(err), recover()) }
+
+// Done ends the turn when the function that defers it returns:
+//
+//	ctx, turn := run.StartTurn(ctx, message, agenttrace.TurnOptions{})
+//	defer turn.Done(&err)
+//
+// It is [Turn.Fail] with *err, which without an error is [Turn.End]; a nil pointer means no error. When the
+// function panics, the turn has failed with the panic as its error, its open tool calls too, and the panic goes on
+// with the same value. A turn with a tool call that waits for a human is then pending, also if the error is that of
+// the decision or [context.Canceled].
+func (t *Turn) Done(err *error) {
+	p := recover()
+	defer repanic(p)
+	if t == nil || t.off || t.hasEnded() {
+		return
+	}
+	e := causeOf(valueOf(err), p)
+	t.finish(t.unlessPending(e, e, true), "")
+}
+
+func valueOf(err *error) error { return of(err, func(err *error) error { return *err }) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +19,12 @@ import (
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.uber.org/zap"
 
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -170,4 +177,272 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 	default:
 		return consumererror.NewPermanent(fmt.Errorf("store request: %w", err))
 	}
+}
+
+// As a connector, the component stores what it gets as the exporter does, and sends sessions that came as log records
+// alone to the traces pipelines that have it as a receiver, as the spans that the SDK would have sent. A span that was
+// sent cannot be changed, so a turn is sent when it has ended and its session was quiet for a while.
+
+// SpansConfig configures which spans a connector sends, and when.
+type SpansConfig struct {
+	// Settle is how long a session must be unchanged before its turns are sent that have ended.
+	Settle time.Duration `mapstructure:"settle"`
+	// AllSessions sends sessions whose source reports spans, and those that were imported, too.
+	AllSessions bool `mapstructure:"all_sessions"`
+	// MaxSize is how many bytes the spans of a request may have. A span that is larger is sent alone.
+	MaxSize int `mapstructure:"max_size"`
+}
+
+var defaultSpans = SpansConfig{Settle: 10 * time.Second, MaxSize: 2 << 20} // a gRPC server takes 4 MiB
+
+// Factory is the factory of the exporter, and of the connector.
+type Factory struct {
+	exporter.Factory
+	connectorFactory
+}
+
+type connectorFactory = connector.Factory
+
+// Type implements [component.Factory].
+func (Factory) Type() component.Type { return componentType }
+
+// CreateDefaultConfig implements [component.Factory].
+func (Factory) CreateDefaultConfig() component.Config { return createDefaultConfig() }
+
+func (f *factory) connectTraces(ctx context.Context, set connector.Settings, config component.Config,
+	next consumer.Traces) (connector.Traces, error) {
+	return f.createTraces(ctx, connected(config, set, next), config)
+}
+
+func (f *factory) connectLogs(ctx context.Context, set connector.Settings, config component.Config,
+	next consumer.Traces) (connector.Logs, error) {
+	return f.createLogs(ctx, connected(config, set, next), config)
+}
+
+// connected are the settings of the exporter that a connector is, whose configuration gets what it sends to.
+func connected(config component.Config, set connector.Settings, next consumer.Traces) exporter.Settings {
+	config.(*Config).next = next
+	return exporter.Settings{ID: set.ID, TelemetrySettings: set.TelemetrySettings, BuildInfo: set.BuildInfo}
+}
+
+// sender sends what is new in the sessions of a store to the next consumer.
+type sender struct {
+	config SpansConfig
+	store  store.Store
+	sink   *sink
+	// seen are the sessions of the outbox as they were last looked at.
+	seen map[string]*seenSession
+	// failing is the last error, which is logged once.
+	failing string
+}
+
+// seenSession is what is known of a session in the outbox. Times are those of looks, so that the clocks of other
+// collectors on a database do not matter.
+type seenSession struct {
+	touchedAt int64
+	since     time.Time
+	// open reports that its last turn goes on, mine that this process has kept its request.
+	open, mine bool
+}
+
+// retryAfter is how long after a failure the next attempt is made, and how long a stop waits for one. patience is how
+// long a request is left to another collector on a database, which may be sending it.
+const retryAfter, patience = 5 * time.Second, time.Minute
+
+// run sends what is due until ctx ends.
+func (s *sender) run(ctx context.Context) {
+	pause := max(10*time.Millisecond, min(s.config.Settle/4, time.Second))
+	for wait := time.Duration(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if wait = pause; s.look(ctx, s.config.Settle) != nil {
+			wait = retryAfter
+		}
+	}
+}
+
+// flush sends what has ended after run has returned, quiet or not. What is not taken in time is sent after the next
+// start.
+func (s *sender) flush(ctx context.Context) {
+	if s != nil {
+		ctx, cancel := context.WithTimeout(ctx, retryAfter)
+		defer cancel()
+		_ = s.look(ctx, 0) // which has logged it
+	}
+}
+
+// look sends what is due. It ends with the first failure, because that of the next session would be the same.
+func (s *sender) look(ctx context.Context, settle time.Duration) error {
+	all, err := s.store.Unsent(ctx)
+	before, now := s.seen, time.Now()
+	s.seen = make(map[string]*seenSession, len(all))
+	for i := range all {
+		u := &all[i]
+		at := before[u.SessionID]
+		if at == nil || at.touchedAt != u.TouchedAt {
+			at = &seenSession{touchedAt: u.TouchedAt, since: now, mine: at != nil && at.mine}
+		}
+		if s.seen[u.SessionID] = at; err == nil {
+			err = s.session(ctx, u, at, settle)
+		}
+	}
+	switch was := s.failing; {
+	case err == nil:
+		if s.failing = ""; was != "" {
+			s.sink.logger.Info("Sending the spans of sessions succeeded again.")
+		}
+	case ctx.Err() == nil:
+		if s.failing = err.Error(); s.failing != was {
+			s.sink.logger.Warn("Sending the spans of sessions failed, will be tried again.", zap.Error(err))
+		}
+	}
+	return err
+}
+
+// session sends what is due of a session: the request that is kept, or what is new.
+func (s *sender) session(ctx context.Context, u *store.Unsent, at *seenSession, settle time.Duration) (err error) {
+	quiet := time.Since(at.since)
+	idle := quiet >= document.DefaultIdleTimeout
+	switch {
+	case u.Request == nil && quiet >= settle && (idle || !at.open):
+		err = s.keep(ctx, u, at, idle)
+		if errors.Is(err, store.ErrRefused) { // another collector on the database sends it
+			return nil
+		}
+		if err != nil || u.Request == nil {
+			return err
+		}
+		at.mine = true
+	case u.Request == nil, !at.mine && s.sink.config.DSN != "" && quiet < patience:
+		return nil
+	}
+	if err := s.send(ctx, u); err != nil {
+		return err
+	}
+	at.mine = false
+	return store.RequestTaken(context.WithoutCancel(ctx), s.store, u.SessionID)
+}
+
+// keep makes the request of the spans of a session that were not sent yet, and keeps it, if there are any.
+func (s *sender) keep(ctx context.Context, u *store.Unsent, at *seenSession, idle bool) error {
+	ids, more, err := s.request(ctx, u, at, idle)
+	switch {
+	case errors.Is(err, store.ErrUnavailable), ctx.Err() != nil:
+		return err
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		s.sink.logger.Warn("a session cannot be sent as spans: run agenttrace store check on it",
+			zap.String("session", u.SessionID), zap.Error(err))
+	}
+	return store.KeepRequest(ctx, s.store, u, ids, more || at.open)
+}
+
+// request makes the request, and returns the ids of its spans, none if no turn is to be sent. more reports that spans
+// are left for another.
+func (s *sender) request(ctx context.Context, u *store.Unsent, at *seenSession, idle bool) (ids []string, more bool,
+	err error) {
+	at.open = false
+	if logged, err := s.onlyLogged(ctx, u.SessionID); err != nil || !logged && !s.config.AllSessions {
+		return nil, false, err
+	}
+	sent, err := s.store.SentSpans(ctx, u.SessionID)
+	if err != nil {
+		return nil, false, err
+	}
+	whole, err := formats.ReadStored(ctx, s.store, u.SessionID, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	var open map[string]bool
+	if !idle {
+		open = openTurn(whole.Transcript)
+		at.open = len(open) > 0
+	}
+	turns := false
+	td, err := formats.TurnSpans(whole, func(name, messageID, spanID string) bool {
+		if sent[spanID] || open[messageID] {
+			return false
+		}
+		sent[spanID], turns = true, turns || name != semconv.SpanSessionRun
+		return true
+	})
+	if err != nil || !turns {
+		return nil, false, err
+	}
+	var marshaler ptrace.ProtoMarshaler
+	size := 0
+	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().RemoveIf(func(span ptrace.Span) bool {
+		size += marshaler.SpanSize(span)
+		if size > s.config.MaxSize && len(ids) > 0 && span.Name() != semconv.SpanSessionRun { // which is never alone
+			more = true
+			return true
+		}
+		ids = append(ids, span.SpanID().String())
+		return false
+	})
+	u.Request, err = marshaler.MarshalTraces(td)
+	return ids, more, err
+}
+
+// onlyLogged reports whether log records report the session, and no spans: it was not imported, and is none of the SDK.
+func (s *sender) onlyLogged(ctx context.Context, id string) (bool, error) {
+	refs, err := s.store.Spans(ctx, id)
+	if err != nil || slices.ContainsFunc(refs, func(r store.SpanRef) bool { return !strings.HasPrefix(r.Kind, "log.") }) {
+		return false, err
+	}
+	observed, err := s.store.Observed(ctx, id)
+	return observed > 0, err
+}
+
+// openTurn returns the messages of the last turn if it may go on.
+func openTurn(t *session.Transcript) map[string]bool {
+	open, answered := make(map[string]bool), false
+	for _, m := range slices.Backward(t.Messages) {
+		if m.Message.Role == session.RoleAssistant && !answered {
+			if answered = true; ended(&m) {
+				return nil
+			}
+		}
+		if open[m.Message.ID] = true; m.Message.Role == session.RoleUser {
+			break
+		}
+	}
+	return open
+}
+
+// ended reports whether the turn of an answer has ended: its source states so, or something came after all results of
+// calls, which a model answers.
+func ended(m *session.MessageAndParts) bool {
+	trace := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace
+	if trace.Incomplete || trace.PendingApproval || trace.EndReason != "" {
+		return !trace.Incomplete && !trace.PendingApproval
+	}
+	return !slices.ContainsFunc(m.Parts, func(p session.Part) bool {
+		return p.ToolState != nil && (!strings.HasPrefix(*p.ToolState, "output-") || p.UpdatedAt >= m.Message.UpdatedAt)
+	})
+}
+
+// send sends the request of a session. One that is under way when ctx ends has a little time, so that it is not sent
+// again.
+func (s *sender) send(ctx context.Context, u *store.Unsent) error {
+	td, err := (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(u.Request)
+	if err != nil {
+		return fmt.Errorf("read the request of session %s: %w", u.SessionID, err)
+	}
+	n := int64(td.SpanCount())
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(retryAfter, cancel) })()
+	switch err = s.sink.config.next.ConsumeTraces(sending, td); {
+	case consumererror.IsPermanent(err):
+		s.sink.telemetry.count(ctx, "spans_refused", n)
+		s.sink.logger.Warn("the spans of a session were refused for good",
+			zap.String("session", u.SessionID), zap.Error(err))
+		return nil
+	case err == nil:
+		s.sink.telemetry.count(ctx, "spans_sent", n)
+	}
+	return err
 }

@@ -8,11 +8,23 @@ package testscale
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 // Rounds returns few, or with the build tag long many.
@@ -111,4 +123,118 @@ func ReadFile(t testing.TB, path string) []byte {
 func WriteFile[T string | []byte](t testing.TB, path string, content T) {
 	t.Helper()
 	Must(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+// EachSpan calls f with each span of a request, its scope and its resource.
+func EachSpan(td ptrace.Traces, f func(ptrace.Span, pcommon.InstrumentationScope, pcommon.Resource)) {
+	for _, rs := range td.ResourceSpans().All() {
+		for _, ss := range rs.ScopeSpans().All() {
+			for _, s := range ss.Spans().All() {
+				f(s, ss.Scope(), rs.Resource())
+			}
+		}
+	}
+}
+
+// EachRecord calls f with each log record of a request, its scope and its resource.
+func EachRecord(ld plog.Logs, f func(plog.LogRecord, pcommon.InstrumentationScope, pcommon.Resource)) {
+	for _, rl := range ld.ResourceLogs().All() {
+		for _, sl := range rl.ScopeLogs().All() {
+			for _, r := range sl.LogRecords().All() {
+				f(r, sl.Scope(), rl.Resource())
+			}
+		}
+	}
+}
+
+// A port is free when it is found, and its server listens later, often in another process. So
+// it must not be one that a system gives meanwhile to a connection, or to a server that leaves
+// the choice to it: Linux gives those from 32768 on, macOS and Windows those from 49152 on.
+const (
+	firstPort = 10_000
+	endPort   = 32_768
+)
+
+var ports = struct {
+	sync.Mutex
+	found map[int]bool
+}{found: make(map[int]bool)}
+
+// Port returns a TCP port on which nobody listens on any of the hosts, and that it did not return
+// before in this process. Without hosts it is a port of 127.0.0.1. It is safe for concurrent use.
+func Port(hosts ...string) (int, error) {
+	if len(hosts) == 0 {
+		hosts = []string{"127.0.0.1"}
+	}
+	ports.Lock()
+	defer ports.Unlock()
+	err := errors.New("none is left")
+	for range 100 {
+		port := firstPort + rand.IntN(endPort-firstPort)
+		if ports.found[port] {
+			continue
+		}
+		if err = listens(port, hosts); err == nil {
+			ports.found[port] = true
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("find a free port: %w", err)
+}
+
+// listens returns an error unless a server may listen on the port on each of the hosts.
+func listens(port int, hosts []string) error {
+	for _, host := range hosts {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		if err != nil {
+			return err
+		}
+		if err := l.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MustAddress returns "127.0.0.1:" and a [Port], for tests. It panics when there is none.
+func MustAddress() string {
+	port, err := Port()
+	if err != nil {
+		panic(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// Script executes SQL on the SQLite database at a path, as another program does. It makes the database if there is none.
+func Script(t testing.TB, path, script string) {
+	t.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
+	if err == nil {
+		err = errors.Join(sqlitex.ExecuteScript(conn, script, nil), conn.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Query returns the rows that a query finds in the SQLite database at a path, with | between the columns.
+func Query(t testing.TB, path, query string) (rows []string) {
+	t.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	err = sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+		columns := make([]string, stmt.ColumnCount())
+		for i := range columns {
+			columns[i] = stmt.ColumnText(i)
+		}
+		rows = append(rows, strings.Join(columns, "|"))
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
 }

@@ -1,12 +1,14 @@
 package render
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -219,4 +221,257 @@ func (w *textWriter) node(n *node) {
 		attributes = ` href="` + template.HTMLEscapeString(n.To) + `" rel="noopener noreferrer nofollow"`
 	}
 	w.element(name, attributes, n.Children)
+}
+
+// HTMLDiff writes what two sessions differ in: d is [document.Compare] of a and b. The first divergence is named at the
+// top, with a link to its place; turns that are equal, or differ in their tokens alone, are folded. On a narrow screen
+// the sessions stand below each other. The same input gives the same bytes.
+func HTMLDiff(w io.Writer, d *document.Diff, a, b *document.Document, o document.Words) error {
+	return encodeDiff(w, "diff", d, a, b, o)
+}
+
+// Comparison writes the main element of that page, for a page that has the [Style].
+func Comparison(w io.Writer, d *document.Diff, a, b *document.Document, o document.Words) error {
+	return encodeDiff(w, "comparison", d, a, b, o)
+}
+
+func encodeDiff(w io.Writer, template string, d *document.Diff, a, b *document.Document, o document.Words) error {
+	c := comparer{o: o, d: d, a: a, b: b, shown: map[[4]string]string{}}
+	if err := htmlTemplates().ExecuteTemplate(w, template, c.page()); err != nil {
+		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
+	}
+	return nil
+}
+
+// diffPage is what is in the page. Strings are sanitized.
+type diffPage struct {
+	Title, Verdict string
+	Link           string // to the first divergence, "" if there is none
+	// A and B name the sessions over their columns, with their ids.
+	A, B  document.Field
+	Facts []pairFact
+	Runs  []turnRun
+}
+
+// pairFact is a fact of both sessions.
+type pairFact struct{ Name, A, B string }
+
+// turnRun is a run of turns that are equal, which are folded under Label, or one turn that differs.
+type turnRun struct {
+	Label string
+	Turns []*diffTurn
+}
+
+// diffTurn is a turn. Class is "alike", "differs" or "tokens" if only these differ. Name, which is short, and Count are
+// those of the link that leads to it.
+type diffTurn struct {
+	ID, Name, Class, Label, Count string
+	// A or B is the turn that only one session has, and A that of both that are alike.
+	A, B  *document.TurnWords
+	Items []diffItem
+}
+
+// diffItem is an aspect of a turn, or a call: one that differs when it has an ID.
+type diffItem struct {
+	ID, Class, Label string
+	// Note stands for what is not shown; Link is where to.
+	Note, Link string
+	// Same is what both have, and Text what they differ in.
+	Same string
+	Text []diffRun
+	// A and B are a call of one or of both, and Items what differs in it.
+	A, B  *document.Block
+	Items []diffItem
+}
+
+// comparer puts a diff into words.
+type comparer struct {
+	o    document.Words
+	d    *document.Diff
+	a, b *document.Document
+	// shown are prompts and catalogs that were compared, with their digests, and where.
+	shown map[[4]string]string
+	first string // the id of the first divergence
+}
+
+func (c *comparer) page() *diffPage {
+	column := func(d *document.Document) document.Field {
+		return document.Field{Name: document.Line(document.Name(d.Session.Title, d.Session.Opening)),
+			Value: document.Line(d.Session.ID)}
+	}
+	p := &diffPage{Facts: c.facts(), A: column(c.a), B: column(c.b), Verdict: "The content does not differ."}
+	p.Title = p.A.Name + " ⇄ " + p.B.Name
+	for _, run := range c.d.Runs() {
+		of := turnRun{}
+		if len(run[0].Changes) == 0 {
+			of.Label = document.Capital(document.RunLabel(run))
+		}
+		for i := range run {
+			of.Turns = append(of.Turns, c.turn(&run[i]))
+		}
+		p.Runs = append(p.Runs, of)
+	}
+	if f := c.d.First; f != nil {
+		p.Verdict, p.Link = document.Capital(f.String()), "#"+c.first
+	}
+	return p
+}
+
+// facts are the heads of the two beside each other.
+func (c *comparer) facts() (facts []pairFact) {
+	var names []string
+	values := map[string][2]string{}
+	for i, d := range []*document.Document{c.a, c.b} {
+		head := append([]document.Field{{Name: "Title", Value: document.Line(d.Session.Title)}}, c.o.Head(d)...)
+		for _, f := range head {
+			of := values[f.Name]
+			of[i] = f.Value
+			values[f.Name] = of
+			if !slices.Contains(names, f.Name) {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	for _, name := range names {
+		facts = append(facts, pairFact{name, cmp.Or(values[name][0], absent), cmp.Or(values[name][1], absent)})
+	}
+	return facts
+}
+
+func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
+	name := strconv.Itoa(td.A)
+	if td.A == 0 {
+		name = "b" + strconv.Itoa(td.B)
+	}
+	t := &diffTurn{ID: "turn-" + name, Name: name, Class: "differs",
+		Label: document.Capital(document.TurnPair(td.A, td.B)),
+		Count: document.Plural(len(td.Changes), "difference", "differences")}
+	a, b := c.a.Turn(td.A), c.b.Turn(td.B)
+	switch {
+	case len(td.Changes) == 0:
+		t.A, t.Class, t.Count = new(c.o.Turn(a)), "alike", "equal"
+		return t
+	case b == nil:
+		t.A, t.Count = new(c.o.Turn(a)), "only in A"
+	case a == nil:
+		t.B, t.Count = new(c.o.Turn(b)), "only in B"
+	case !slices.ContainsFunc(td.Changes, func(ch document.Change) bool { return ch.Aspect != document.AspectUsage }):
+		t.Class, t.Count = "tokens", "only tokens differ"
+	}
+	for rest := td.Aspects; len(rest) > 0; {
+		n := 1 // the aspects of a call are one item
+		for rest[0].Calls != nil && n < len(rest) && rest[n].Calls == rest[0].Calls {
+			n++
+		}
+		id := t.ID + "-" + strconv.Itoa(len(t.Items)+1)
+		if a == nil || b == nil {
+			id = t.ID // which is its only aspect
+		} else if it := c.item(rest[:n], t); it.Same != "" || it.Note != "" || it.Text != nil || it.A != nil || it.B != nil {
+			if slices.ContainsFunc(rest[:n], func(as document.Aspect) bool { return !as.Same }) {
+				it.ID = id
+			}
+			t.Items = append(t.Items, it)
+		}
+		for _, as := range rest[:n] {
+			if f := c.d.First; f != nil && c.first == "" && f.A == td.A && f.B == td.B && f.Change == as.Change {
+				c.first = id
+			}
+		}
+		rest = rest[n:]
+	}
+	return t
+}
+
+// item is an aspect of both turns, or the aspects of a call. It is empty if there is nothing to show.
+func (c *comparer) item(aspects []document.Aspect, t *diffTurn) diffItem {
+	as := &aspects[0]
+	if as.Calls != nil {
+		return c.call(aspects)
+	}
+	prose := slices.Contains([]string{document.AspectUser, document.AspectReasoning, document.AspectAssistant,
+		document.AspectCompaction}, as.Aspect)
+	if as.Same {
+		it := diffItem{Class: as.Aspect, Label: document.Capital(document.AspectLabel(as.Aspect))}
+		if prose {
+			it.Same = strings.TrimSpace(document.Sanitize(session.Deref(as.A)))
+		}
+		return it
+	}
+	it := c.differs(&as.Change, prose)
+	if as.Aspect == document.AspectSystemPrompt || as.Aspect == document.AspectTools {
+		// Turns after the first have mostly the same two.
+		key := [4]string{as.DigestA, as.DigestB, session.Deref(as.A), session.Deref(as.B)}
+		if id, shown := c.shown[key]; shown {
+			it.Text, it.Note, it.Link = nil, "differ as in an earlier turn", "#"+id
+		} else {
+			c.shown[key] = t.ID
+		}
+	}
+	return it
+}
+
+func (c *comparer) differs(ch *document.Change, prose bool) diffItem {
+	it := diffItem{Class: ch.Aspect, Label: document.Capital(document.AspectLabel(ch.Aspect)),
+		Text: c.runs(session.Deref(ch.A), session.Deref(ch.B), prose)}
+	switch {
+	case slices.ContainsFunc(it.Text, func(r diffRun) bool { return !r.Same }):
+	case ch.A == nil && ch.B == nil:
+		it.Note = "their texts are not both stored; their digests are " +
+			document.Line(cmp.Or(document.Short(ch.DigestA), "none")+" and "+cmp.Or(document.Short(ch.DigestB), "none"))
+	default:
+		it.Text, it.Note = nil, differUnprinted
+	}
+	return it
+}
+
+func (c *comparer) call(aspects []document.Aspect) diffItem {
+	as := &aspects[0]
+	it := diffItem{Class: "call", Label: document.Capital(document.Pair("call", as.CallA, as.CallB, ", "))}
+	if as.Calls[0] != nil {
+		it.A = new(c.o.Call(as.Calls[0]))
+	}
+	if as.Calls[1] != nil {
+		it.B = new(c.o.Call(as.Calls[1]))
+	}
+	for i := range aspects {
+		if !aspects[i].Same && it.A != nil && it.B != nil {
+			it.Items = append(it.Items, c.differs(&aspects[i].Change, false))
+		}
+	}
+	return it
+}
+
+const (
+	context  = 3   // lines alike beside one that differs
+	maxLines = 400 // lines that differ, of one text, or that are alike and folded: more are cut, unless all is wanted
+)
+
+// diffRun is a run of rows. Fold is the label that they are folded under; Left says what is left out after them.
+type diffRun struct {
+	Same, Prose bool
+	Fold, Left  string
+	Rows        []document.DiffRow
+}
+
+// runs compares two texts and cuts the rows into runs that differ and that are alike;
+// of the latter, what is not beside a difference is folded.
+func (c *comparer) runs(a, b string, prose bool) (runs []diffRun) {
+	rows := document.DiffTexts(document.Sanitize(a), document.Sanitize(b))
+	room := maxLines
+	for _, h := range document.Hunks(rows, context, 3) {
+		n, limit := len(h.Rows), maxLines
+		if !h.Same {
+			limit, room = room, max(room-n, 0)
+		}
+		run := diffRun{Same: h.Same, Prose: prose, Rows: h.Rows}
+		if h.Apart {
+			run.Fold = document.Plural(n, "line", "lines") + " alike"
+		}
+		if n > limit && !c.o.Full {
+			run.Rows = h.Rows[:limit]
+			run.Left = document.Plural(n-limit, "line", "lines") + " more are left out; --full has them"
+		}
+		runs = append(runs, run)
+	}
+	return runs
 }

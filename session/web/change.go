@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -305,4 +306,279 @@ func (a *api) importBody(ctx context.Context, body io.Reader, p importParams) (*
 		return nil
 	})
 	return summary, err
+}
+
+// Conversation is a session at rest, in which a user names the message to fork at or to rewind to.
+type Conversation struct {
+	ID         string
+	Transcript *session.Transcript
+	Timeline   *document.Document
+	// Turns are the numbers of the turns by the ids of their messages; a message that waits in the queue is of none.
+	Turns map[string]int
+}
+
+// Place is a message of a session. At most one of the two is set; nil is the place that a method has by default.
+type Place struct {
+	// Message is the id of a message.
+	Message *string `json:"message,omitempty"`
+	// Turn is the number of a turn, from 1.
+	Turn *int `json:"turn,omitempty"`
+}
+
+// Forked describes a fork.
+type Forked struct {
+	SessionID       string `json:"session_id"`
+	Title           string `json:"title"`
+	ParentID        string `json:"parent_id"`
+	ParentMessageID string `json:"parent_message_id"`
+	// Turn is the last that was copied, Messages the number of copies.
+	Turn     int `json:"turn"`
+	Messages int `json:"messages"`
+}
+
+// Rewound describes a rewind, or the undoing of one.
+type Rewound struct {
+	SessionID string `json:"session_id"`
+	Undone    bool   `json:"undone"`
+	// To is the question that stays visible, Turn its turn.
+	To   string `json:"to_message_id"`
+	Turn int    `json:"turn"`
+	// Messages are those that were hidden or shown, Turns the numbers of their turns in order.
+	Messages []string `json:"messages"`
+	Turns    []int    `json:"turns"`
+}
+
+// AtRest reads a session that is to be changed. A session that is at work is an error with the code [CodeBusy].
+func AtRest(ctx context.Context, r document.Reader, id string) (*Conversation, error) {
+	in, err := r.Collect(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conversation{ID: id, Transcript: in.Transcript, Timeline: document.Build(in), Turns: make(map[string]int)}
+	if st := c.Timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
+		return nil, conflictf(CodeBusy, "", "wait until it is idle", "session %s is %s", id, st)
+	}
+	for turn, m := range c.Timeline.Messages() {
+		c.Turns[m.ID] = turn.Number
+	}
+	return c, nil
+}
+
+// Fork copies the session up to and including a place, by default its last message.
+func (c *Conversation) Fork(ctx context.Context, s store.Service, at Place, title string, now time.Time) (*Forked,
+	error) {
+	last := c.last(0, "")
+	if last == nil {
+		return nil, Invalidf("", "there is nothing to copy", "session %s has no message that is seen", c.ID)
+	}
+	point, err := c.at(at, "")
+	switch {
+	case err != nil:
+		return nil, err
+	case point == nil:
+		point = last
+	case point.HiddenAt != nil:
+		return nil, conflictf(CodeHidden, "message", "choose another, or take the rewind back",
+			"message %s is hidden by a rewind", point.ID)
+	}
+	if c.Timeline.Status.State.Waiting() && c.Turns[point.ID] >= c.Turns[last.ID] && point.Role != session.RoleUser {
+		return nil, Invalidf("turn", "copy less of it, or answer first", "session %s waits for a human in turn %d", c.ID,
+			c.Turns[last.ID])
+	}
+	id, err := s.Fork(ctx, store.ForkOptions{From: c.ID, Message: point.ID, Title: title, Now: now})
+	if err != nil {
+		return nil, err
+	}
+	child, err := s.Transcript(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &Forked{id, child.Session.Title, c.ID, point.ID, c.Turns[point.ID], len(child.Messages)}, nil
+}
+
+// Rewind hides what comes after a place, which is a question: of a turn, or the user's message.
+func (c *Conversation) Rewind(ctx context.Context, s store.Service, to Place, now time.Time) (*Rewound, error) {
+	point, err := c.at(to, session.RoleUser)
+	switch {
+	case err != nil:
+		return nil, err
+	case point == nil:
+		return nil, Invalidf("turn", "name a turn, or a message of the user's", "a rewind needs a place")
+	case point.Role != session.RoleUser:
+		return nil, conflictf(CodeNotUsers, "message", fmt.Sprintf("name one of the user's, or turn %d", c.Turns[point.ID]),
+			"message %s is the %s's", point.ID, point.Role)
+	case point.HiddenAt != nil:
+		return nil, conflictf(CodeHidden, "message", "choose an earlier one, or undo the rewind first",
+			"message %s is hidden already", point.ID)
+	}
+	done, err := s.Rewind(ctx, c.ID, point.ID, now)
+	done.To = point.ID // also where nothing came after it
+	return c.rewound(done, false), err
+}
+
+// Unrewind undoes the last rewind of the session.
+func (c *Conversation) Unrewind(ctx context.Context, s store.Service) (*Rewound, error) {
+	done, err := s.Unrewind(ctx, c.ID)
+	if errors.Is(err, store.ErrNoRewind) {
+		return nil, conflictf(CodeNoRewind, "", "all of it is shown", "session %s has no rewind to undo", c.ID)
+	}
+	return c.rewound(done, true), err
+}
+
+func (c *Conversation) rewound(done store.Rewound, undone bool) *Rewound {
+	turns := []int{}
+	for _, id := range done.Messages {
+		if n := c.Turns[id]; n > 0 && !slices.Contains(turns, n) {
+			turns = append(turns, n)
+		}
+	}
+	slices.Sort(turns)
+	return &Rewound{c.ID, undone, done.To, c.Turns[done.To], append([]string{}, done.Messages...), turns}
+}
+
+// at is the message of a place, nil for the default. Of a turn it is the last that is not hidden, of a role where one
+// is given.
+func (c *Conversation) at(p Place, role string) (*document.Message, error) {
+	if p.Message != nil {
+		for _, m := range c.Timeline.Messages() {
+			if m.ID == *p.Message {
+				return m, nil
+			}
+		}
+		return nil, Invalidf("message", "its JSON has their ids", "session %s has no message %q", c.ID, *p.Message)
+	}
+	if p.Turn == nil {
+		return nil, nil
+	}
+	number := *p.Turn
+	if number < 1 || number > len(c.Timeline.Turns) {
+		return nil, c.Timeline.NoTurn(number)
+	}
+	m := c.last(number, role)
+	if m == nil {
+		what := "turn %d of session %s is hidden by a rewind"
+		if role != "" {
+			what = "turn %d of session %s has no question that is seen"
+		}
+		return nil, conflictf(CodeHidden, "turn", "choose another turn", what, number, c.ID)
+	}
+	return m, nil
+}
+
+// last is the last message that is not hidden, of a turn and of a role where these are given; nil if there is none.
+func (c *Conversation) last(turn int, role string) (last *document.Message) {
+	for t, m := range c.Timeline.Messages() {
+		if m.HiddenAt == nil && (turn == 0 || t.Number == turn) && (role == "" || m.Role == role) {
+			last = m
+		}
+	}
+	return last
+}
+
+// Annotator makes changes of the annotations of a session. They are stored together, with Annotate of a store.
+type Annotator struct {
+	id      string
+	at      int64
+	stored  []store.Annotation
+	changes []store.Annotation
+}
+
+// NewAnnotator reads the annotations of a session.
+func NewAnnotator(ctx context.Context, r store.Reader, id string, now time.Time) (*Annotator, error) {
+	stored, err := r.Annotations(ctx, id)
+	return &Annotator{id: id, at: now.UnixMilli(), stored: stored}, err
+}
+
+// Changes are those that were made.
+func (a *Annotator) Changes() []store.Annotation { return a.changes }
+
+// Set adds an annotation, of which the target, kind, name, value, comment and author are given. A tag that is there,
+// and a score of the same author, is replaced. It returns the annotation as it is to be stored.
+func (a *Annotator) Set(n store.Annotation) (*store.Annotation, error) {
+	for _, text := range []*string{&n.Name, &n.Label, &n.Comment, &n.Author} {
+		*text = strings.ToValidUTF8(strings.TrimSpace(*text), "\uFFFD")
+	}
+	n.SessionID, n.CreatedAt = a.id, a.at
+	n.Identify()
+	for i := range a.stored {
+		// The score that telemetry reported has another id.
+		if o := &a.stored[i]; n.Kind == store.AnnotationScore && o.DeletedAt == nil && n.SameScore(o) {
+			n.ID = o.ID
+		}
+	}
+	return a.put(n)
+}
+
+// Untag takes back a tag of a target.
+func (a *Annotator) Untag(message, part, tag string) error {
+	n := store.Annotation{SessionID: a.id, MessageID: message, PartID: part, Kind: store.AnnotationTag,
+		Name: strings.TrimSpace(tag)}
+	n.Identify()
+	if old := a.known(n.ID); old == nil || old.DeletedAt != nil {
+		return Invalidf("tag", "its annotations list the tags", "session %s has no tag %q to take back", a.id, tag)
+	}
+	return a.Remove(n.ID)
+}
+
+// Remove takes back the annotation with an id.
+func (a *Annotator) Remove(id string) error {
+	old := a.known(id)
+	if old == nil || old.DeletedAt != nil {
+		return NotFoundf("annotation", "its annotations list their ids", "session %s has no annotation %q to take back",
+			a.id, id)
+	}
+	n := *old
+	n.DeletedAt = &a.at
+	_, err := a.put(n)
+	return err
+}
+
+func (a *Annotator) known(id string) *store.Annotation {
+	if i := slices.IndexFunc(a.stored, func(n store.Annotation) bool { return n.ID == id }); i >= 0 {
+		return &a.stored[i]
+	}
+	return nil
+}
+
+// put adds a change. The last change of an annotation counts, also if the clock was ahead before.
+func (a *Annotator) put(n store.Annotation) (*store.Annotation, error) {
+	n.UpdatedAt = a.at
+	if old := a.known(n.ID); old != nil {
+		n.CreatedAt = old.CreatedAt
+		n.UpdatedAt = max(a.at, old.UpdatedAt+1)
+	}
+	if n.DeletedAt != nil {
+		n.DeletedAt = &n.UpdatedAt
+	}
+	if err := n.Check(); err != nil {
+		return nil, Invalidf("", "", "%v", err)
+	}
+	a.changes = append(a.changes, n)
+	return &n, nil
+}
+
+// AnnotationTarget returns the message and the part to annotate: a part by its id, or a turn by its number, which is
+// annotated at its user message. With neither it is the session, and both are empty.
+func AnnotationTarget(ctx context.Context, r store.Reader, id string, turn int, part string) (message, partID string,
+	_ error) {
+	if turn == 0 && part == "" {
+		return "", "", nil
+	}
+	t, err := r.Transcript(ctx, id)
+	if err != nil {
+		return "", "", err
+	}
+	if part != "" {
+		if p := document.PartRow(t.Messages, part); p != nil {
+			return p.MessageID, p.ID, nil
+		}
+		return "", "", Invalidf("part_id", "its JSON has their ids", "session %s has no part %q", id, part)
+	}
+	doc := document.Build(document.Input{Transcript: t})
+	of := doc.Turn(turn)
+	if of == nil {
+		return "", "", Invalidf("turn", fmt.Sprintf("its turns are 1 to %d", len(doc.Turns)),
+			"session %s has no turn %d", id, turn)
+	}
+	return cmp.Or(of.Question(), of.Messages[0]).ID, "", nil
 }

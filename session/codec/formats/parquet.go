@@ -1,10 +1,14 @@
 package formats
 
 import (
+	"encoding/binary"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -67,4 +71,198 @@ func parquetTable[Row any](w *parquetWriter, table string, columns session.Colum
 		w.files = append(w.files, rows.File{Path: filepath.Join(w.dir, table, "day="+day, w.name),
 			Text: parquetEncode(columns, of)})
 	}
+}
+
+// This file encodes a file of Parquet: https://parquet.apache.org/docs/file-format. A library for all of the format
+// would add 4 MB to the program. A file has one group of rows, and in it one page for each column: plain values,
+// compressed with Zstandard. Texts are UTF-8; flags are numbers, as in a store.
+
+// Numbers of the format.
+const (
+	parquetInt64, parquetDouble, parquetBytes = 2, 5, 6 // types
+	parquetPlain, parquetRLE                  = 0, 3    // encodings
+	parquetZstd                               = 6       // a codec
+)
+
+// parquetPacker is safe for concurrent use.
+var parquetPacker, _ = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1)) // no option is wrong
+
+// parquetChunk is a column of the file: its place, and the sizes of what is there.
+type parquetChunk struct {
+	name           string
+	kind, optional int64
+	offset         int64
+	plain, packed  int64
+}
+
+// parquetEncode is a file with the rows, of which there is one at least.
+func parquetEncode[Row any](columns session.Columns[Row], rows []*Row) []byte {
+	file, count := []byte("PAR1"), int64(len(rows))
+	chunks := make([]parquetChunk, len(columns))
+	var total int64
+	for i := range columns {
+		kind, page := parquetPage(columns, rows, i)
+		packed := parquetPacker.EncodeAll(page, nil)
+		var header thrift
+		header.open().int32(1, 0).int32(2, int64(len(page))).int32(3, int64(len(packed))).field(5, thriftStruct)
+		header.open().int32(1, count).int32(2, parquetPlain).int32(3, parquetRLE).int32(4, parquetRLE).end().end()
+		chunks[i] = parquetChunk{
+			name: columns[i].Name, kind: kind, offset: int64(len(file)),
+			plain: int64(len(header.out) + len(page)), packed: int64(len(header.out) + len(packed)),
+		}
+		if columns[i].Optional {
+			chunks[i].optional = 1
+		}
+		total += chunks[i].plain
+		file = append(append(file, header.out...), packed...)
+	}
+
+	var footer thrift
+	footer.open().int32(1, 1).list(2, thriftStruct, len(chunks)+1)
+	footer.open().text(4, "rows").int32(5, int64(len(chunks))).end()
+	for _, c := range chunks {
+		footer.open().int32(1, c.kind).int32(3, c.optional).text(4, c.name)
+		if c.kind == parquetBytes {
+			footer.int32(6, 0) // UTF-8
+		}
+		footer.end()
+	}
+	footer.int64(3, count).list(4, thriftStruct, 1)
+	footer.open().list(1, thriftStruct, len(chunks))
+	for _, c := range chunks {
+		footer.open().int64(2, c.offset).field(3, thriftStruct)
+		footer.open().int32(1, c.kind).list(2, thriftInt32, 2).number(parquetPlain).number(parquetRLE)
+		footer.list(3, thriftText, 1).bytes(c.name).int32(4, parquetZstd).int64(5, count)
+		footer.int64(6, c.plain).int64(7, c.packed).int64(9, c.offset).end().end()
+	}
+	footer.int64(2, total).int64(3, count).end()
+	footer.text(6, "agenttrace").end()
+	file = append(file, footer.out...)
+	return append(binary.LittleEndian.AppendUint32(file, uint32(len(footer.out))), "PAR1"...)
+}
+
+// parquetPage is the type of a column and its page: which values are there, in runs, and the values.
+func parquetPage[Row any](columns session.Columns[Row], rows []*Row, i int) (kind int64, page []byte) {
+	var runs, values []byte
+	run, was := 0, byte(0)
+	for _, row := range rows {
+		var is byte
+		if kind, is = parquetValue(columns, row, i, &values); is != was && run > 0 {
+			runs = append(binary.AppendUvarint(runs, uint64(run)<<1), was)
+			run = 0
+		}
+		run, was = run+1, is
+	}
+	if !columns[i].Optional {
+		return kind, values
+	}
+	runs = append(binary.AppendUvarint(runs, uint64(run)<<1), was)
+	page = binary.LittleEndian.AppendUint32(nil, uint32(len(runs)))
+	return kind, append(append(page, runs...), values...)
+}
+
+// parquetValue appends the value of a column of a row, if there is one: then is is 1.
+func parquetValue[Row any](columns session.Columns[Row], row *Row, i int, values *[]byte) (kind int64, is byte) {
+	number := func(n int64) (int64, byte) {
+		*values = binary.LittleEndian.AppendUint64(*values, uint64(n))
+		return parquetInt64, 1
+	}
+	double := func(f float64) (int64, byte) {
+		*values = binary.LittleEndian.AppendUint64(*values, math.Float64bits(f))
+		return parquetDouble, 1
+	}
+	bytes := func(s string) (int64, byte) {
+		*values = append(binary.LittleEndian.AppendUint32(*values, uint32(len(s))), s...)
+		return parquetBytes, 1
+	}
+	text := func(s string) (int64, byte) {
+		if s == "" && columns[i].Optional {
+			return parquetBytes, 0
+		}
+		return bytes(s)
+	}
+	switch v := columns.Field(row, i).(type) {
+	case *string:
+		return text(*v)
+	case **string:
+		if *v == nil {
+			return parquetBytes, 0
+		}
+		return bytes(**v)
+	case *[]byte:
+		return text(string(*v))
+	case *int:
+		return number(int64(*v))
+	case *int64:
+		return number(*v)
+	case **int64:
+		if *v == nil {
+			return parquetInt64, 0
+		}
+		return number(**v)
+	case *bool:
+		if *v {
+			return number(1)
+		}
+		return number(0)
+	case *float64:
+		return double(*v)
+	case **float64:
+		if *v == nil {
+			return parquetDouble, 0
+		}
+		return double(**v)
+	}
+	return text(columns.JSON(row, i))
+}
+
+// thrift writes structs in the compact protocol of Thrift, in which Parquet describes its files.
+type thrift struct {
+	out  []byte
+	last []int // the last field of each struct that is open
+}
+
+// Types of fields.
+const thriftInt32, thriftInt64, thriftText, thriftList, thriftStruct = 5, 6, 8, 9, 12
+
+func (t *thrift) open() *thrift {
+	t.last = append(t.last, 0)
+	return t
+}
+
+func (t *thrift) end() *thrift {
+	t.out, t.last = append(t.out, 0), t.last[:len(t.last)-1]
+	return t
+}
+
+func (t *thrift) field(id, kind int) *thrift {
+	last := &t.last[len(t.last)-1]
+	t.out = append(t.out, byte((id-*last)<<4|kind))
+	*last = id
+	return t
+}
+
+func (t *thrift) number(n int64) *thrift {
+	t.out = binary.AppendVarint(t.out, n)
+	return t
+}
+
+func (t *thrift) bytes(s string) *thrift {
+	t.out = append(binary.AppendUvarint(t.out, uint64(len(s))), s...)
+	return t
+}
+
+func (t *thrift) int32(id int, n int64) *thrift { return t.field(id, thriftInt32).number(n) }
+func (t *thrift) int64(id int, n int64) *thrift { return t.field(id, thriftInt64).number(n) }
+func (t *thrift) text(id int, s string) *thrift { return t.field(id, thriftText).bytes(s) }
+
+// list begins a list, whose n elements follow.
+func (t *thrift) list(id, kind, n int) *thrift {
+	t.field(id, thriftList)
+	if n < 15 {
+		t.out = append(t.out, byte(n<<4|kind))
+		return t
+	}
+	t.out = binary.AppendUvarint(append(t.out, byte(0xF0|kind)), uint64(n))
+	return t
 }

@@ -1,9 +1,15 @@
 package storetest
 
 import (
+	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -85,6 +91,156 @@ var otherCases = []testCase{
 				if m.Parts[i].Index >= m.Parts[i+1].Index {
 					h.Fatalf("index %d is before %d", m.Parts[i].Index, m.Parts[i+1].Index)
 				}
+			}
+		})
+	}},
+}
+
+func ids(sessions []session.Session) []string {
+	all := []string{}
+	for _, s := range sessions {
+		all = append(all, s.ID)
+	}
+	return all
+}
+
+var readCases = []testCase{
+	{"read/left", "Who leaves a list or a search, and cancels it at the same time, is not called again.",
+		with(func(h *harness, s Store) {
+			for _, id := range []string{"a", "b", "c"} {
+				h.apply(s, ofSession(id, 1, store.SessionChange{Title: reported(1, "titled")}))
+			}
+			ctx, cancel := context.WithCancel(h.Context())
+			for range s.Sessions(ctx, store.SessionQuery{}) {
+				cancel()
+				break
+			}
+			ctx, cancel = context.WithCancel(h.Context())
+			for range s.Search(ctx, store.SearchQuery{Text: "titled"}) {
+				cancel()
+				break
+			}
+			cancel()
+		})},
+	{"read/default-limit", "Without a limit a listing ends after 50 sessions.", with(func(h *harness, s Store) {
+		var b store.Batch
+		for i := range 60 {
+			one := ofSession(fmt.Sprintf("s%02d", i), int64(i), store.SessionChange{})
+			b.Sessions = append(b.Sessions, one.Sessions...)
+		}
+		h.apply(s, b)
+		h.equal("sessions", len(List(h, s, store.SessionQuery{})), 50)
+		h.equal("all", len(List(h, s, store.SessionQuery{Limit: -1})), 60)
+	})},
+	{"write/concurrent", "Concurrent writers and readers share a store: every change that was acknowledged is there, " +
+		"and a transcript is one state of its session.", with(func(h *harness, s Store) {
+		const writers, each = 8, 12
+		var wg sync.WaitGroup
+		for w := range writers {
+			wg.Go(func() {
+				for i := range each {
+					b := assistant("s1", fmt.Sprintf("m%d-%d", w, i), int64(w*1000+i), 1)
+					if _, err := s.Apply(context.Background(), &b); err != nil {
+						h.Errorf("apply: %v", err)
+					}
+				}
+			})
+		}
+		done := make(chan struct{})
+		go func() { wg.Wait(); close(done) }()
+		for running := true; running; {
+			select {
+			case <-done:
+				running = false
+			default:
+			}
+			t, err := s.Transcript(context.Background(), "s1")
+			if errors.Is(err, store.ErrNotFound) && running {
+				continue
+			}
+			h.check(err)
+			if t.Session.TotalTokens != int64(len(t.Messages)) {
+				h.Fatalf("%d messages with %d tokens", len(t.Messages), t.Session.TotalTokens)
+			}
+		}
+		h.equal("rollup", Transcript(h, s, "s1").Session.TotalTokens, int64(writers*each))
+	})},
+	{"write/canceled", "A caller whose context has ended gets its error; what is stored is all of a batch or none of " +
+		"it.", with(func(h *harness, s Store) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		b := assistant("s1", "m1", 1, 1)
+		if _, err := s.Apply(ctx, &b); err != nil && !errors.Is(err, context.Canceled) {
+			h.Errorf("apply: %v", err)
+		} else if err != nil {
+			h.equal("sessions", len(List(h, s, everything)), 0)
+		}
+	})},
+}
+
+var retentionCases = []testCase{
+	{"retention", "Sessions of an age are deleted with their family, those with a tag are kept if that is asked for, " +
+		"and of a store that is too large the oldest go first.", func(h *harness) {
+		fill := func(s Store) {
+			random := rand.New(rand.NewPCG(1, 2)) // what repeats itself is compressed
+			for i, id := range []string{"old", "tagged", "parent", "new"} {
+				h.apply(s, ofSession(id, int64(i), store.SessionChange{}))
+				for k := range 10 {
+					m := user(id, fmt.Sprintf("%s-%d", id, k), int64(i))
+					noise := make([]byte, 20_000)
+					for j := range noise {
+						noise[j] = byte(random.Uint32())
+					}
+					m.Parts[0].Data = object("type", "text", "text", hex.EncodeToString(noise))
+					h.apply(s, m)
+				}
+			}
+			day := int64(24 * time.Hour / time.Millisecond)
+			h.apply(s, ofSession("new", 30*day, store.SessionChange{}))
+			h.apply(s, ofSession("child", 30*day, store.SessionChange{ParentID: reported(1, "parent")}))
+			h.apply(s, annotated(store.Annotation{ID: "t", SessionID: "tagged", Kind: store.AnnotationTag,
+				Name: "good"},
+				store.Annotation{ID: "n", SessionID: "old", Kind: store.AnnotationNote, Comment: "a note is no tag"}))
+		}
+		now := time.UnixMilli(epoch).Add(31 * 24 * time.Hour)
+		apply := func(s Store, p store.Retention) (deleted []string) {
+			h.check(p.Apply(h.Context(), s, now, func(s session.Session) { deleted = append(deleted, s.ID) }))
+			return deleted
+		}
+		h.with(func(s Store) {
+			fill(s)
+			h.equal("deleted without rules", apply(s, store.Retention{}), []string(nil))
+			h.equal("deleted", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}), []string{"old"})
+			h.equal("deleted then", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour}), []string{"tagged"})
+			h.equal("left", ids(List(h, s, everything)), []string{"new", "child", "parent"})
+		})
+		h.with(func(s Store) {
+			fill(s)
+			source := &store.ImportSource{Path: "/old.jsonl", Reading: "1", State: []byte("state"), Report: "{}",
+				Sessions: []string{"old"}}
+			h.check(s.RecordSources(h.Context(), source))
+			h.equal("deleted with a file", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}),
+				[]string{"old"})
+			kept, err := s.ImportSource(h.Context(), source.Path)
+			source.Deleted = source.Sessions
+			h.equal("the file, which is not imported again", []any{kept, err}, []any{*source, nil})
+		})
+		h.with(func(s Store) {
+			sizer, ok := s.(store.Sizer)
+			if !ok {
+				return // a client of a store in another process
+			}
+			fill(s)
+			size, err := sizer.Size(h.Context())
+			if err != nil || size < 700_000 {
+				h.Fatalf("1,600 KB in hex are %d bytes, %v", size, err)
+			}
+			h.equal("deleted with room", apply(s, store.Retention{MaxSize: 2 * size}), []string(nil))
+			h.equal("deleted for the size", apply(s, store.Retention{MaxSize: size / 10, KeepTagged: true}),
+				[]string{"old", "parent", "child", "new"})
+			after, err := sizer.Size(h.Context())
+			if err != nil || after > size*2/3 {
+				h.Errorf("of %d bytes are %d left, %v", size, after, err)
 			}
 		})
 	}},
