@@ -125,7 +125,7 @@ func (f *figures) estimate(m *countedMessage, price store.Price, sum **float64, 
 		unpriced[modelKey(&lacking)] = true
 		return true
 	}
-	*sum = sumCosts(*sum, &usd)
+	*sum = session.Sum(*sum, &usd, store.AddCost)
 	return false
 }
 
@@ -135,11 +135,6 @@ func (f *figures) modelAt(i int64) *session.Model {
 		return nil
 	}
 	return &f.models[i]
-}
-
-// sumCosts adds the costs that are known.
-func sumCosts(a, b *float64) *float64 {
-	return session.Sum(a, b, func(a, b float64) float64 { return a + b })
 }
 
 func modelKey(m *session.Model) string {
@@ -370,7 +365,7 @@ func (c *counter) countMessages(s *countedSession, f *figures, models []string) 
 		if m.used != nil {
 			g.Usage = g.Usage.Add(*m.used)
 		}
-		g.CostUSD += session.Deref(m.costUSD)
+		g.CostUSD = store.AddCost(g.CostUSD, session.Deref(m.costUSD))
 		g.Errors += m.failures
 		if m.marker {
 			continue
@@ -469,9 +464,9 @@ func (c *counter) stats() store.Stats {
 	var all store.Stats
 	t := &c.total
 	for _, g := range c.groups {
-		t.Turns, t.Errors, t.CostUSD, t.Usage = t.Turns+g.Turns, t.Errors+g.Errors, t.CostUSD+g.CostUSD,
-			t.Usage.Add(g.Usage)
-		t.EstimatedCostUSD = sumCosts(t.EstimatedCostUSD, g.EstimatedCostUSD)
+		t.Turns, t.Errors, t.Usage = t.Turns+g.Turns, t.Errors+g.Errors, t.Usage.Add(g.Usage)
+		t.CostUSD = store.AddCost(t.CostUSD, g.CostUSD)
+		t.EstimatedCostUSD = session.Sum(t.EstimatedCostUSD, g.EstimatedCostUSD, store.AddCost)
 		t.Unpriced = t.Unpriced || g.Unpriced
 		t.ToolCalls, t.FailedCalls, t.DeniedCalls = t.ToolCalls+g.ToolCalls, t.FailedCalls+g.FailedCalls,
 			t.DeniedCalls+g.DeniedCalls
