@@ -142,8 +142,11 @@ func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
 // flatPart returns a part of a content, nil for none. The calls among them are in the message's tool_calls as well,
 // where alone they have their arguments.
 func flatPart(content object) object {
-	if url := cmp.Or(content.inner("image").inner("image").str("url"), content.str("image")); url != "" {
-		return object{"type": quoted("image"), "url": quoted(url)}
+	for _, kind := range []string{"image", "audio", "video"} {
+		file := content.inner(kind).inner(kind)
+		if url := cmp.Or(file.str("url"), content.str(kind)); url != "" {
+			return object{"type": quoted(kind), "url": quoted(url), "mime_type": file["mime_type"]}
+		}
 	}
 	kind := "text"
 	switch shapes[content.str("type")] {

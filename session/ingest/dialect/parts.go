@@ -193,7 +193,7 @@ func appendCalls(parts []fact.Part, o object) []fact.Part {
 }
 
 func callID(o object) string {
-	return o.str("call_id", "toolCallId", "tool_call_id", "tool_use_id", "toolUseId", "ref", "id")
+	return o.str("call_id", "callId", "toolCallId", "tool_call_id", "tool_use_id", "toolUseId", "ref", "id")
 }
 
 func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
@@ -210,7 +210,7 @@ func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
 	}
 	parts = append(parts, apart(p)...)
 	// A call that the provider executed may hold its own result.
-	if provider && kind == "mcp_call" && o.has("output", "error") {
+	if provider && (kind == "mcp_call" || kind == "hosted_tool_call") && o.has("output", "error") {
 		return appendResult(parts, object{"call_id": o["id"], "name": o["name"], "output": o["output"],
 			"error": o["error"]})
 	}
@@ -346,14 +346,15 @@ func setOutput(f *fact.Fact, answered json.RawMessage) {
 	}
 }
 
-// oneText returns the text of a list that is one text part, and else what it got.
+// oneText returns the text of a text part, or of a list that is one, and else what it got.
 func oneText(raw json.RawMessage) json.RawMessage {
 	raw = bytes.TrimSpace(raw)
-	list, ok := elements(raw)
-	if !ok || len(list) != 1 {
+	o, _ := objectOf(raw)
+	if list, _ := elements(raw); len(list) == 1 {
+		o, _ = objectOf(list[0])
+	} else if len(o) != 2 || o.str("type") != "text" {
 		return raw
 	}
-	o, _ := objectOf(list[0])
 	switch kind := o.str("type"); {
 	case kind != "" && kind != "text" && kind != "output_text" && kind != "input_text":
 	case o.str("text") != "":
@@ -434,40 +435,49 @@ func structured(raw json.RawMessage) json.RawMessage {
 // inlineSize is up to how long a data: URL may be to be kept, in bytes.
 const inlineSize = 16 << 10
 
+// elsewhere begins what Langfuse's SDK writes for the bytes that it uploads: @@@langfuseMedia:type=image/png|id=…@@@.
+const elsewhere = "@@@langfuseMedia:type="
+
 func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 	source := []object{o}
-	for _, key := range []string{"source", "image_url", "input_audio", "audio", "file", "document", "inlineData",
-		"fileData", "media", "data"} {
+	for _, key := range []string{"source", "image_url", "input_audio", "image", "audio", "video", "file", "document",
+		"inlineData", "fileData", "media", "data"} {
 		if in := o.inner(key); in != nil {
 			source = append(source, in)
 		}
 	}
 	kind, id := o.str("type"), ""
 	p := fact.Part{Kind: fact.PartFile, Name: o.str("filename", "name", "title", "displayName", "file_name")}
-	for _, o := range source {
+	for i, o := range source {
+		if i > 0 {
+			id = cmp.Or(id, o.str("id"))
+		}
 		p.MediaType = cmp.Or(p.MediaType, o.str("mediaType", "media_type", "mime_type", "mimeType", "contentType"),
 			formats[o.str("format")])
 		p.Name = cmp.Or(p.Name, o.str("filename", "name", "file_name"))
 		p.URL = cmp.Or(p.URL, o.str("url", "uri", "fileUri", "file_uri", "image_url", "file_url", "fileUrl"))
 		if p.URL == "" {
-			p.URL = o.str("data", "content", "file_data", "fileData", "image", "bytes", "base64")
-			if p.URL != "" && !hasPrefix(p.URL, "data:") && !strings.Contains(p.URL[:min(len(p.URL), 40)], "://") {
+			p.URL = o.str("data", "content", "file_data", "fileData", "file", "image", "bytes", "base64")
+			if p.URL != "" && !hasPrefix(p.URL, "data:", elsewhere) &&
+				!strings.Contains(p.URL[:min(len(p.URL), 40)], "://") {
 				p.URL = dataURL(p.MediaType, p.URL)
 			}
 		}
 		id = cmp.Or(id, o.str("file_id", "fileId"))
 	}
 	p.Name = cmp.Or(p.Name, id)
-	if rest, ok := strings.CutPrefix(p.URL, "data:"); ok {
-		if end := strings.IndexAny(rest, ";,"); p.MediaType == "" && end > 0 && end < 100 {
+	for _, prefix := range []string{"data:", elsewhere} {
+		rest, ok := strings.CutPrefix(p.URL, prefix)
+		if end := strings.IndexAny(rest, ";,|"); ok && end > 0 && end < 100 &&
+			cmp.Or(p.MediaType, "application/octet-stream") == "application/octet-stream" {
 			p.MediaType = rest[:end]
 		}
-		if len(p.URL) > inlineSize {
-			p.URL = ""
-		}
+	}
+	if len(p.URL) > inlineSize && hasPrefix(p.URL, "data:") {
+		p.URL = ""
 	}
 	modality := o.str("modality")
-	for _, of := range []string{"image", "audio"} {
+	for _, of := range []string{"image", "audio", "video"} {
 		if modality == "" && strings.Contains(kind, of) {
 			modality = of
 		}
