@@ -1,11 +1,15 @@
 package browser
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -68,9 +72,19 @@ func TestPagesWorkWithoutJavaScript(t *testing.T) {
 	b.click(".act button")
 	b.wait("document.querySelector('h1').innerText === 'A better title'")
 
-	page := string(get(b, chromedp.Evaluate[[]byte]("fetch("+quoted(address(g.demo, "share", "session.html"))+
-		").then(r => r.text())", chromedp.EvalAwaitPromise)))
+	page := eval[string](b, "fetch("+quoted(address(g.demo, "share", "session.html"))+").then(r => r.text())")
 	if !strings.Contains(page, "The tests of this project fail") {
 		t.Error("the shared file has not the session")
+	}
+
+	// On paper it has all that is folded on a screen.
+	file := filepath.Join(t.TempDir(), "session.html")
+	testscale.Must(t, os.WriteFile(file, []byte(page), 0o600))
+	b.tolerate("request to another server: file:")
+	b.do(chromedp.Navigate("file://" + file))
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
+	if cut := eval[[]string](b, `[...document.querySelectorAll('details > *, pre')].filter(e => !e.checkVisibility() ||
+		e.scrollHeight > e.clientHeight + 1 && getComputedStyle(e).overflowY !== 'visible').map(e => e.outerHTML)`); len(cut) > 0 {
+		t.Errorf("%d pieces are not on paper, the first is %s", len(cut), cut[0])
 	}
 }
