@@ -3,16 +3,24 @@ package spool
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel"
 
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
@@ -161,4 +169,191 @@ func (d *drainer) send(ctx context.Context, b otlpfile.Body) bool {
 	d.err = cmp.Or(err, d.err)
 	d.report.Kept = d.report.Kept.plus(n)
 	return false
+}
+
+// ErrClosed is returned by exports after Close.
+var ErrClosed = errors.New("spool is closed")
+
+// file is what a writer needs of a file. Tests replace it by one that fails.
+type file interface {
+	io.WriteCloser
+	Sync() error
+}
+
+func openFile(name string, flag int) (file, error) { return os.OpenFile(name, flag, 0o600) }
+
+const (
+	// MaxRecord is the maximum size of a request in a file, in bytes.
+	MaxRecord = 64 << 20
+
+	suffix      = ".pb"  // of files, which import reads as OTLP
+	newPrefix   = "new-" // of files that are being written
+	lockName    = "lock" // of the file that is locked by the process that sends files
+	damagedName = "damaged"
+)
+
+// writer writes requests to the spool, a file each.
+type writer struct {
+	root    string
+	name    string // begins those of the files of this process
+	o       Options
+	open    func(name string, flag int) (file, error)
+	dropped func(Count)
+	closed  atomic.Bool // is set with mu
+
+	mu        sync.Mutex // guards the fields below
+	number    int
+	unchecked int64 // bytes that were written since the size of the spool was
+}
+
+func openWriter(root string, o Options) (*writer, error) {
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("create spool %s: %w", root, err)
+	}
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails
+	name := fmt.Sprintf("%s-%d-%x", time.Now().UTC().Format("20060102T150405.000"), os.Getpid(), random)
+	return &writer{root: root, name: name, o: o, open: openFile, unchecked: o.MaxTotalBytes}, nil
+}
+
+// append writes a request. If it returns nil, the request is on the disk; if it returns an error, it is not in a file.
+func (w *writer) append(body []byte) error {
+	if len(body) > MaxRecord {
+		return fmt.Errorf("spool %d bytes: a record may have %d", len(body), MaxRecord)
+	}
+	body = otlpfile.Frame(body)
+	w.mu.Lock()
+	full := w.bound(int64(len(body)))
+	err := w.write(body)
+	w.mu.Unlock()
+	if full != nil {
+		otel.Handle(full) // without mu, because the handler may export
+	}
+	return err
+}
+
+// write makes a file, which has its name when it is whole. The caller holds mu.
+func (w *writer) write(body []byte) error {
+	if w.closed.Load() {
+		return ErrClosed
+	}
+	begun := filepath.Join(w.root, newPrefix+w.name)
+	f, err := w.open(begun, os.O_CREATE|os.O_TRUNC|os.O_WRONLY)
+	if err != nil {
+		return fmt.Errorf("create spool file: %w", err)
+	}
+	w.number++
+	name := filepath.Join(w.root, fmt.Sprintf("%s-%08d%s", w.name, w.number, suffix))
+	if _, err = f.Write(body); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(begun, name)
+	}
+	if err == nil {
+		err = syncDir(w.root)
+	}
+	if err != nil {
+		_, _ = os.Remove(begun), os.Remove(name)
+		return fmt.Errorf("spool to %s: %w", name, err)
+	}
+	w.unchecked += int64(len(body))
+	return nil
+}
+
+func (w *writer) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed.Store(true)
+}
+
+// bound makes room for so many bytes: it drops the oldest files. The spool is looked at each time that a sixteenth of
+// it was written. It returns what the error handler is to get. The caller holds mu.
+func (w *writer) bound(size int64) error {
+	step := w.o.MaxTotalBytes / 16
+	if w.unchecked+size < step {
+		return nil
+	}
+	type candidate struct {
+		path string
+		fs.FileInfo
+	}
+	total := max(size, step)
+	var all []candidate
+	paths, _ := Files(w.root) // files that cannot be listed cannot be dropped either
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil {
+			total += info.Size()
+			all = append(all, candidate{path, info})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(a.ModTime().Compare(b.ModTime()), strings.Compare(a.path, b.path))
+	})
+	files, dropped := 0, Count{}
+	for _, c := range all {
+		if total <= w.o.MaxTotalBytes {
+			break
+		}
+		if n, ok := w.drop(c.path); ok {
+			total -= c.Size()
+			files++
+			dropped = dropped.plus(n)
+		}
+	}
+	if w.unchecked = 0; files == 0 {
+		return nil
+	}
+	w.dropped(dropped)
+	return fmt.Errorf("spool %s is full at %d bytes: dropped the oldest %d files with %v",
+		w.root, w.o.MaxTotalBytes, files, dropped)
+}
+
+// drop removes a file, and counts its content, except that of a damaged file, which was sent.
+func (w *writer) drop(path string) (n Count, ok bool) {
+	d := drainer{budget: -1} // without a sink everything is kept, and counted
+	if f, err := os.Open(path); err == nil && filepath.Base(filepath.Dir(path)) != damagedName {
+		_, _, _ = d.sendFile(context.Background(), f)
+		_ = f.Close()
+	}
+	return d.report.Kept, os.Remove(path) == nil
+}
+
+// syncDir makes names in a directory survive a power failure.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // it cannot sync directories
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Files lists the files of the spool at root, oldest first, and then those that are damaged.
+func Files(root string) ([]string, error) {
+	files, err := filesOf(root)
+	damaged, damagedErr := filesOf(filepath.Join(root, damagedName))
+	return append(files, damaged...), errors.Join(err, damagedErr)
+}
+
+// filesOf lists the files in a directory, oldest first. If it does not exist, there are none. It removes what a process
+// was writing when it was killed.
+func filesOf(dir string) (all []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list spool: %w", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if e.Type().IsRegular() && strings.HasSuffix(path, suffix) {
+			all = append(all, path)
+		} else if strings.HasPrefix(e.Name(), newPrefix) {
+			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > time.Hour {
+				_ = os.Remove(path)
+			}
+		}
+	}
+	return all, nil
 }
