@@ -52,7 +52,7 @@ secrets: ## gitleaks, which knows nothing of how agenttrace redacts, judges its 
 	dir=$$(mktemp -d) && AGENTTRACE_EVIDENCE=$$dir go test -count=1 -run 'Secrets|Corpus' ./redact ./collector && cd tools/gitleaks && go run . $$dir && rm -r $$dir
 
 kubeconform: ## the manifests of deploy/kubernetes against the schemas of Kubernetes
-	cd tools/kubeconform && go test ./... && go run . ../../deploy/kubernetes
+	cd tools/kubeconform && go test ./... && ./check ../../deploy/kubernetes
 
 grafana: ## the dashboards of deploy/grafana against Grafana's schema
 	cd tools/grafana && go test ./...
