@@ -243,15 +243,22 @@ func (s *Session) StartSideCall(ctx context.Context, o ModelCallOptions) (contex
 }
 
 // Text adds a part of text that the model wrote.
-func (c *ModelCall) Text(text string) {
-	if c != nil {
-		c.writes()
-		c.turn.Text(text)
-	}
-}
+func (c *ModelCall) Text(text string) { c.writes().Text(text) }
 
-// writes reports that the answer has something of the call: then it is no side call.
-func (c *ModelCall) writes() {
+// Reasoning adds a part of reasoning.
+func (c *ModelCall) Reasoning(text string) { c.writes().Reasoning(text) }
+
+// StreamText begins a part of text that grows. Parts keep the order in which they began.
+func (c *ModelCall) StreamText() *TextStream { return c.writes().stream("text", c) }
+
+// StreamReasoning begins a part of reasoning that grows.
+func (c *ModelCall) StreamReasoning() *TextStream { return c.writes().stream("reasoning", c) }
+
+// writes reports that the answer has something of the call: then it is no side call. It returns the turn.
+func (c *ModelCall) writes() *Turn {
+	if c == nil {
+		return nil
+	}
 	t := c.turn
 	t.do(func() {
 		if c.side && !c.inTool && !t.ended {
@@ -260,32 +267,7 @@ func (c *ModelCall) writes() {
 			t.emitAnswer(t.run.now())
 		}
 	})
-}
-
-// Reasoning adds a part of reasoning.
-func (c *ModelCall) Reasoning(text string) {
-	if c != nil {
-		c.writes()
-		c.turn.Reasoning(text)
-	}
-}
-
-// StreamText begins a part of text that grows. Parts keep the order in which they began.
-func (c *ModelCall) StreamText() *TextStream {
-	if c == nil {
-		return nil
-	}
-	c.writes()
-	return c.turn.stream("text", c)
-}
-
-// StreamReasoning begins a part of reasoning that grows.
-func (c *ModelCall) StreamReasoning() *TextStream {
-	if c == nil {
-		return nil
-	}
-	c.writes()
-	return c.turn.stream("reasoning", c)
+	return t
 }
 
 // FirstChunk reports that the first part of a streamed answer has arrived. What is written

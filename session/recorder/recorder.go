@@ -1,18 +1,25 @@
 package recorder
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
@@ -469,4 +476,77 @@ func (r *Recorder) deliver(ctx context.Context, d delivery) error {
 		r.sessions[id] = true
 	}
 	return nil
+}
+
+// SpanExporter returns an exporter for a tracer provider. Its Shutdown stores the waiting
+// deliveries and leaves the recorder open.
+//
+// ExportSpans returns nil when the rows of all spans are committed, and otherwise a [*NotStoredError] that reports
+// whether the spans wait or are lost. If its context is canceled, it stops waiting for the store and the spans wait.
+func (r *Recorder) SpanExporter() sdktrace.SpanExporter { return exporter{r} }
+
+// LogExporter returns an exporter for a logger provider, with the same guarantees as that for spans.
+func (r *Recorder) LogExporter() sdklog.Exporter { return exporter{r} }
+
+type exporter struct{ *Recorder }
+
+func (e exporter) Shutdown(ctx context.Context) error { return e.ForceFlush(ctx) }
+
+func (e exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	return e.export(ctx, tracesOf(otlpfile.Traces(spans)))
+}
+
+func (e exporter) Export(ctx context.Context, records []sdklog.Record) error {
+	return e.export(ctx, logsOf(otlpfile.Logs(records)))
+}
+
+// maxRequest bounds the telemetry of one request, as it is and unpacked.
+const maxRequest = 64 << 20
+
+// ServeHTTP stores the traces and the logs of an OTLP/HTTP request, in protobuf or JSON; metrics are received and
+// forgotten. It answers when they are stored, or wait in memory for the store. A request that cannot be read is
+// answered with 400, one whose telemetry is lost with 503.
+func (r *Recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	kind := req.Header.Get("Content-Type")
+	w.Header().Set("Content-Type", kind)
+	if strings.HasSuffix(req.URL.Path, "/v1/metrics") {
+		return // an empty answer in either encoding says that nothing was refused
+	}
+	body, err := readRequest(w, req)
+	if err != nil {
+		http.Error(w, "read telemetry: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	for b, err := range otlpfile.Read(bytes.NewReader(body), otlpfile.Options{}) {
+		if err != nil {
+			http.Error(w, "read telemetry: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		for _, d := range []delivery{tracesOf(b.Traces), logsOf(b.Logs)} {
+			lost, isLost := errors.AsType[*NotStoredError](r.export(req.Context(), d))
+			if isLost && lost.Lost > 0 {
+				http.Error(w, lost.Error(), http.StatusServiceUnavailable)
+				return
+			}
+		}
+	}
+	if strings.Contains(kind, "json") {
+		_, _ = io.WriteString(w, "{}")
+	}
+}
+
+func readRequest(w http.ResponseWriter, req *http.Request) ([]byte, error) {
+	var r io.Reader = http.MaxBytesReader(w, req.Body, maxRequest)
+	if req.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, err
+		}
+		r = io.LimitReader(z, maxRequest+1)
+	}
+	body, err := io.ReadAll(r)
+	if err == nil && len(body) > maxRequest {
+		err = errors.New("it is more than 64 MiB unpacked; export smaller batches")
+	}
+	return body, err
 }

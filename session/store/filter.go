@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agenttrace/agenttrace/session"
 )
 
 // SessionFilter selects sessions. Each field that is set must match; the zero value selects all.
@@ -161,4 +165,103 @@ func ParseSessionSort(name string) (SessionSort, bool) {
 		name = ""
 	}
 	return SessionSort(name), true
+}
+
+// SearchQuery selects what is looked through.
+type SearchQuery struct {
+	// Text is what is looked for, upper and lower case alike. Empty finds nothing.
+	Text string
+	// Regexp reports that Text is a regular expression: see [SearchQuery.Compile].
+	Regexp bool
+	// Agent, if set, selects sessions of that agent.
+	Agent string
+	// Session, if set, is the id of the one session that is looked through. What it copied is found in it, too.
+	Session string
+	// Since leaves out parts that are older; zero leaves out nothing.
+	Since time.Time
+}
+
+// Compile returns the regular expression that Text is, in the syntax of package regexp. It ignores case, and ^ and $
+// match at the beginning and end of each line; (?-i) and (?-m) change that.
+func (q SearchQuery) Compile() (*regexp.Regexp, error) {
+	if _, err := syntax.Parse(q.Text, syntax.Perl); err != nil {
+		return nil, err // as it was typed
+	}
+	return regexp.Compile("(?im)" + q.Text)
+}
+
+// Types of hits that are in no part.
+const (
+	TypeSession      = "session"       // in the title of a session
+	TypeSystemPrompt = "system-prompt" // in a system prompt, reported at the first message that has it
+	TypeToolCatalog  = "tool-catalog"  // in a tool catalog, likewise
+	TypeNote         = "note"          // in a note about a session, turn or part, or a remark on a tag or score
+)
+
+// Hit is a place where a text was found: one value of one part, or the title of a session.
+type Hit struct {
+	SessionID string `json:"session_id"`
+	Title     string `json:"title"`
+	// Opening is how the first text of a user begins, of a session without a title. An engine leaves it empty.
+	Opening string `json:"opening,omitempty"`
+	Agent   string `json:"agent"`
+	// Turn is the number of the turn in the session's timeline; 0 where it is not known. An engine leaves it 0.
+	Turn      int    `json:"turn,omitempty"`
+	MessageID string `json:"message_id,omitempty"` // a title has neither message nor role nor part
+	Role      string `json:"role,omitempty"`
+	// Hidden reports that a rewind hid the message.
+	Hidden bool   `json:"hidden,omitempty"`
+	PartID string `json:"part_id,omitempty"`
+	// Type is that of the part: text, reasoning, tool-<name> and so on; [TypeSession]
+	// of a title, [TypeNote] of a note, of which the message and the part are what it is about.
+	Type string `json:"type"`
+	// Digest is that of the system prompt or tool catalog.
+	Digest string `json:"digest,omitempty"`
+	// Tool and CallID are those of a tool call.
+	Tool   string `json:"tool,omitempty"`
+	CallID string `json:"tool_call_id,omitempty"`
+	// Field is where in the part: text, input.command, output[2].name; or title, system prompt, tool catalog, note.
+	Field string `json:"field"`
+	// Matches counts how often the text is in the value. Matches of a regular expression that are empty do not count,
+	// nor do those after the first 100,000.
+	Matches int `json:"matches"`
+	// Context is the value around the first match, of which it has 4 KiB at most, and Marks are
+	// the ranges of bytes of the matches in it.
+	Context string   `json:"context"`
+	Marks   [][2]int `json:"marks"`
+	// CutBefore and CutAfter report that Context is not the value's beginning or end.
+	CutBefore bool  `json:"cut_before,omitempty"`
+	CutAfter  bool  `json:"cut_after,omitempty"`
+	CreatedAt int64 `json:"created_at"`
+}
+
+// ExcerptQuery selects messages of a session, and what is read of them. The zero value selects all messages with all
+// their parts.
+type ExcerptQuery struct {
+	// Messages, if not nil, are the ids of the messages.
+	Messages []string `json:"messages"`
+	// From is the first message. With LastTurns, the first is the nth last user message that is neither hidden nor
+	// queued, or the first of the session if it has fewer.
+	From      Position `json:"from,omitzero"`
+	LastTurns int      `json:"last_turns,omitempty"`
+	// Outline leaves out the parts that do not show where turns begin and end: it reads those of messages with a
+	// compaction, and tool calls that have no result; with LastTurns also texts that are streaming.
+	Outline bool `json:"outline,omitempty"`
+	// Spans also reads the spans of the messages. It needs Messages.
+	Spans bool `json:"spans,omitempty"`
+}
+
+// Excerpt is a part of a session.
+type Excerpt struct {
+	// Transcript is the session's row, and the messages in order with their parts.
+	*session.Transcript
+	// From is the first message that was selected: of the last turns where they begin.
+	From Position
+	// Decisions are those about the messages, their parts and their calls. Without Messages in the query, they are
+	// those made since From or since the first of the last turns, in order of time. An outline has none.
+	Decisions []Decision
+	// Spans are those of the messages, as [Reader].Spans returns them.
+	Spans []SpanRef
+	// ToolCalls counts the tool calls of the session, in an outline of all of it.
+	ToolCalls int
 }

@@ -3,11 +3,14 @@ package store
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -505,4 +508,123 @@ func (i *importer) parts(in *session.MessageAndParts, m *message) {
 		func(p *session.Part, changed bool, refused error) {
 			i.stored(&i.result.Parts, changed, refused, "part "+p.ID)
 		})
+}
+
+// Grown is what is known of a session whose source was read before and grew since. A source that
+// grows does not only add: a turn that was open goes on, and a record that was last may mean
+// something else with the next. So the messages of the import replace those that the store has.
+type Grown struct {
+	// Before are the rows that the source gave, of messages without their parts and metadata. The row of the session, and
+	// whether a message is hidden, is merged only if something else has changed it since. A message that is not in the
+	// import is deleted.
+	Before *session.Transcript
+	// Partly reports that neither Before nor the import has the messages that are in both as they were. CostUSD is
+	// their cost.
+	Partly  bool
+	CostUSD float64
+}
+
+// GrewFrom notes what the source gave before, which it changes. If partly is set, it leaves out the messages and
+// decisions that are as they were.
+func (in *Imported) GrewFrom(before *Imported, partly bool) {
+	in.Grown = &Grown{Before: before.Transcript, Partly: partly}
+	if partly {
+		gave := make(map[string]*session.MessageAndParts, len(before.Messages))
+		for i := range before.Messages {
+			gave[before.Messages[i].Message.ID] = &before.Messages[i]
+		}
+		same := make(map[string]bool)
+		in.Messages = slices.DeleteFunc(in.Messages, func(m session.MessageAndParts) bool {
+			if was := gave[m.Message.ID]; was == nil || !reflect.DeepEqual(&m, was) {
+				return false
+			}
+			same[m.Message.ID] = true
+			in.Grown.CostUSD = AddCost(in.Grown.CostUSD, messageCost(&m.Message))
+			return true
+		})
+		before.Messages = slices.DeleteFunc(before.Messages, func(m session.MessageAndParts) bool {
+			return same[m.Message.ID]
+		})
+		in.Decisions = slices.DeleteFunc(in.Decisions, func(d Decision) bool {
+			return slices.ContainsFunc(before.Decisions, func(was Decision) bool { return reflect.DeepEqual(d, was) })
+		})
+	}
+	for i := range before.Messages {
+		before.Messages[i].Parts, before.Messages[i].Message.MetadataJSON = nil, "{}"
+	}
+}
+
+// takeBack deletes the messages that the source gave before and gives no more, and notes the others.
+func (i *importer) takeBack(in *Imported) {
+	if in.Grown == nil {
+		return
+	}
+	has := make(map[string]bool)
+	for k := range in.Messages {
+		has[in.Messages[k].Message.ID] = true
+	}
+	i.gave = make(map[string]*session.Message)
+	for k := range in.Grown.Before.Messages {
+		m := &in.Grown.Before.Messages[k].Message
+		if i.gave[m.ID] = m; !has[m.ID] && i.rows.message(m.ID) != nil {
+			i.dropMessage(i.work, m.ID)
+			i.result.Messages++
+		}
+	}
+}
+
+// ImportSource is a file that sessions were imported from, or a directory that is one input, as it
+// was then. By it the next import knows what it need not read again.
+type ImportSource struct {
+	// Path is absolute.
+	Path string `column:"path"`
+	// Format is that of the file, "" if import does not know it. Reading is what the result
+	// depends on beside the file: the options of the import, and what the program can read.
+	Format  string `column:"format,omitempty"`
+	Reading string `column:"reading"`
+
+	// Device and Inode are those of the file, 0 where the system has none; Size and
+	// ModifiedNano what it reported of the file before it was read.
+	Device       int64 `column:"device"`
+	Inode        int64 `column:"inode"`
+	Size         int64 `column:"size"`
+	ModifiedNano int64 `column:"modified_nano"`
+	// Beside is a digest of what the system reports of the other files that were read.
+	Beside string `column:"beside,omitempty"`
+
+	// ReadTo is how many bytes were read. It differs from Size where the file grew meanwhile.
+	// Tail is a digest of the last of them.
+	ReadTo int64  `column:"read_to"`
+	Tail   string `column:"tail,omitempty"`
+	// Resume is always 0.
+	Resume int64 `column:"resume_from"`
+	// State is, of a database of many sessions, JSON of their versions.
+	State []byte `column:"state"`
+
+	// Report counts what was made of the file: JSON of package importer.
+	Report string `column:"report_json"`
+	// Sessions are the ids of the sessions that the file is a source of. Deleted are those of them
+	// that the store does not have, which it knows when it is asked for the source.
+	Sessions []string `column:"-"`
+	Deleted  []string `column:"-"`
+}
+
+// ImportSources is the part of a store that remembers the files which sessions were imported from.
+// A source that is part of an [Imported] is recorded by its transaction.
+type ImportSources interface {
+	// ImportSources returns the sources whose path begins with prefix, by path. They have no State.
+	ImportSources(ctx context.Context, prefix string) ([]ImportSource, error)
+	// ImportSource returns the whole of the source with the path, or ErrNotFound.
+	ImportSource(ctx context.Context, path string) (ImportSource, error)
+	// RecordSources replaces the sources with the same paths, in one transaction.
+	RecordSources(ctx context.Context, sources ...*ImportSource) error
+}
+
+// RecordSources is [ImportSources.RecordSources] in a transaction of any engine.
+func RecordSources(tx Tx, sources ...*ImportSource) error {
+	return tx.Do(func(s Statements) {
+		for _, source := range sources {
+			putSource(source)(s)
+		}
+	})
 }

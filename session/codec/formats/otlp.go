@@ -29,13 +29,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// TurnSpans returns the spans that the formats of OTLP write of a session, without those that stand for a span or a
-// record of another program, and without those of which wanted returns false. The message of a run is "". Each span has
-// a duration, if only of a nanosecond.
-func TurnSpans(s *codec.Session, wanted func(name, messageID, spanID string) bool) (ptrace.Traces, error) {
-	return otlpEncode(s, wanted)
-}
-
 // otlpWriteJSON writes the session's spans as one line of OTLP JSON, as the collector's file exporter does. Sessions may
 // follow one another.
 func otlpWriteJSON(w io.Writer, s *codec.Session) error {
@@ -52,7 +45,7 @@ func otlpWriteProto(w io.Writer, s *codec.Session) error {
 }
 
 func otlpWrite(w io.Writer, s *codec.Session, marshal func(ptrace.Traces) ([]byte, error)) (err error) {
-	td, err := otlpEncode(s, nil)
+	td, err := TurnSpans(s, nil)
 	if err != nil {
 		return err
 	}

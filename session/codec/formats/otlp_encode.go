@@ -21,10 +21,11 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// otlpEncode returns the session as spans, in order of the rows, the run last. Its scores are events of the spans that
-// they are of. Unless wanted is nil, there are only the spans that are wanted, as [TurnSpans] has them. It does not
-// change s. The error is that of a session without an id, or whose rows make no tree.
-func otlpEncode(s *codec.Session,
+// TurnSpans returns the session as spans, in order of the rows, the run last. Its scores are events of the spans that
+// they are of. With a wanted there are only the spans for which it returns true, without those that stand for a span or
+// a record of another program; the message of a run is "", and each span has a duration, if only of a nanosecond. It
+// does not change s. The error is that of a session without an id, or whose rows make no tree.
+func TurnSpans(s *codec.Session,
 	wanted func(name, messageID, spanID string) bool) (td ptrace.Traces, err error) {
 	defer wrapWriting(s, &err)
 	td = ptrace.NewTraces()

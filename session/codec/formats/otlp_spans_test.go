@@ -146,7 +146,7 @@ func otlpExported(t *testing.T, st *sqlite.Store, ids ...string) (all []ptrace.T
 	for _, id := range ids {
 		s, refs := otlpStored(t, st, id)
 		s.SpanRefs = refs
-		td, err := otlpEncode(s, nil)
+		td, err := TurnSpans(s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

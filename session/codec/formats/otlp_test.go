@@ -67,7 +67,7 @@ func otlpStored(tb testing.TB, r store.Reader, id string) (*codec.Session, []sto
 // otlpIngested is what an empty store makes of the session's spans.
 func otlpIngested(tb testing.TB, s *codec.Session) (*codec.Session, []store.SpanRef) {
 	tb.Helper()
-	td, err := otlpEncode(s, nil)
+	td, err := TurnSpans(s, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestOTLPAnyOrder(t *testing.T) {
 	measured, refs := otlpStored(t, st, ids[0])
 	measured.SpanRefs = refs
 	for _, s := range append(otlpGenerated(t, 6), measured) {
-		td, err := otlpEncode(s, nil)
+		td, err := TurnSpans(s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +279,7 @@ func TestOTLPAnyOrder(t *testing.T) {
 // attributes: where rows are not whole, the span's own attributes are read.
 func TestOTLPCutOff(t *testing.T) {
 	s := otlpGenerated(t, 4)[3]
-	td, err := otlpEncode(s, nil)
+	td, err := TurnSpans(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func FuzzOTLPReplay(f *testing.F) {
 	kinds := []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun,
 		semconv.SpanPermissionEvaluate, "chat m"}
 	for _, s := range otlpGenerated(f, 4) {
-		td, err := otlpEncode(s, nil)
+		td, err := TurnSpans(s, nil)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -22,7 +22,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
@@ -150,7 +150,7 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 			}
 			if got != want {
 				h.Fatalf("delivered %s the rows differ from those delivered %s (-want +got):\n%s", how, wantHow,
-					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+					gocmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			}
 		})
 		if h.Failed() {
@@ -355,7 +355,7 @@ func (h *harness) dump(s Store) string {
 // equal reports a difference.
 func (h *harness) equal(what string, got, want any) {
 	h.Helper()
-	if d := cmp.Diff(want, got); d != "" {
+	if d := gocmp.Diff(want, got); d != "" {
 		h.Errorf("%s (-want +got):\n%s", what, d)
 	}
 }
