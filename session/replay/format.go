@@ -2,12 +2,14 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -222,4 +224,315 @@ func events(text []byte) (all []json.RawMessage) {
 	s.Feed(text, emit)
 	s.End(emit)
 	return all
+}
+
+// openAIChat is OpenAI's Chat Completions, which many servers speak.
+var openAIChat = &Format{
+	Name: "openai-chat", Title: "OpenAI Chat Completions, and servers that speak it", KeyEnv: "OPENAI_API_KEY",
+	path: "/chat/completions", request: chatRequestOf, reply: decodes(modelapi.Chat, "choices"), authorize: bearer,
+}
+
+func chatRequestOf(b *Bundle, since []entry) any {
+	p := &b.Parameters
+	messages := []object{}
+	if b.SystemPrompt != "" {
+		messages = append(messages, object{{"role", "system"}, {"content", b.SystemPrompt}})
+	}
+	for _, e := range b.conversation(since) {
+		messages = append(messages, chatMessages(&e)...)
+	}
+	tools := b.toolsOf(func(t *Tool) object {
+		return object{{"type", "function"}, {"function", object{
+			{"name", t.Name}, {"description", t.Description}, {"parameters", t.schema()},
+		}}}
+	})
+	return object{
+		{"model", &b.Model.ModelID}, {"messages", messages}, {"tools", tools}, {"temperature", p.Temperature},
+		{"top_p", p.TopP}, {"max_completion_tokens", p.MaxTokens}, {"frequency_penalty", p.FrequencyPenalty},
+		{"presence_penalty", p.PresencePenalty}, {"seed", p.Seed}, {"stop", p.Stop}, {"reasoning_effort", b.effort()},
+	}
+}
+
+func chatMessages(e *entry) []object {
+	switch e.role {
+	case session.RoleAssistant:
+		content := any(json.RawMessage("null")) // where a model only called tools
+		text := textOf(e.blocks)
+		if text != "" {
+			content = text
+		}
+		var calls, results []object
+		for c := range callsOf([]entry{*e}) {
+			// The arguments are the JSON of the input, in a string.
+			calls = append(calls, object{{"id", c.id}, {"type", "function"}, {"function", object{
+				{"name", c.name}, {"arguments", plainText(objectOf(c.input))},
+			}}})
+			if c.result != nil {
+				results = append(results, object{
+					{"role", "tool"}, {"content", new(c.result.String())}, {"tool_call_id", c.id},
+				})
+			}
+		}
+		if text == "" && calls == nil {
+			return nil // reasoning alone, which is not sent back
+		}
+		return append([]object{{{"role", "assistant"}, {"content", content}, {"tool_calls", calls}}}, results...)
+	case session.RoleSystem:
+		if text := textOf(e.blocks); text != "" {
+			return []object{{{"role", e.role}, {"content", text}}}
+		}
+		return nil
+	}
+	var content []object
+	for i := range e.blocks {
+		switch b := &e.blocks[i]; b.kind {
+		case textBlock:
+			content = append(content, textObject("text", b.text))
+		case fileBlock:
+			content = append(content, chatFile(&b.file))
+		}
+	}
+	if len(content) == 0 {
+		return nil
+	}
+	if last := content[0][1]; len(content) == 1 && last.name == "text" {
+		return []object{{{"role", e.role}, {"content", last.value}}}
+	}
+	return []object{{{"role", e.role}, {"content", content}}}
+}
+
+func chatFile(f *file) object {
+	here := f.content != ""
+	format := map[string]string{
+		"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3",
+	}[f.mediaType]
+	switch {
+	case f.image() && (here || f.remote()):
+		return object{{"type", "image_url"}, {"image_url", object{{"url", f.url}}}}
+	case here && format != "":
+		return object{{"type", "input_audio"}, {"input_audio", object{{"data", f.content}, {"format", format}}}}
+	case here && f.pdf():
+		return object{{"type", "file"}, {"file", object{{"filename", f.filename()}, {"file_data", f.url}}}}
+	}
+	// The provider takes no other files; it reports to send what is text as text.
+	if text, ok := f.text(); ok {
+		return textObject("text", text)
+	}
+	return textObject("text", f.placeholder())
+}
+
+// openAIResponses is OpenAI's Responses. Nothing is left with the provider: the request holds the whole conversation.
+var openAIResponses = &Format{
+	Name: "openai-responses", Title: "OpenAI Responses", KeyEnv: "OPENAI_API_KEY",
+	path: "/responses", request: responsesRequestOf, reply: decodes(modelapi.Responses, "output"),
+	authorize: bearer,
+}
+
+func responsesRequestOf(b *Bundle, since []entry) any {
+	p := &b.Parameters
+	var reasoning object
+	if effort := b.effort(); effort != "" {
+		reasoning = object{{"effort", effort}}
+	}
+	input := []object{}
+	for _, e := range b.conversation(since) {
+		input = append(input, responsesItems(&e)...)
+	}
+	// Strict would be true by default, and refuse most schemas.
+	tools := b.toolsOf(func(t *Tool) object {
+		return object{
+			{"type", "function"}, {"name", t.Name}, {"description", t.Description}, {"parameters", t.schema()},
+			{"strict", false},
+		}
+	})
+	return object{
+		{"model", &b.Model.ModelID}, {"instructions", b.SystemPrompt}, {"input", input}, {"tools", tools},
+		{"temperature", p.Temperature}, {"top_p", p.TopP}, {"max_output_tokens", p.MaxTokens},
+		{"reasoning", reasoning}, {"store", false},
+	}
+}
+
+// responsesItems are messages, calls, and the outputs of calls.
+func responsesItems(e *entry) (all []object) {
+	var content, outputs []object
+	kind := "input_text"
+	if e.role == session.RoleAssistant {
+		kind = "output_text"
+	}
+	flush := func() {
+		if len(content) > 0 {
+			all = append(all, object{{"type", "message"}, {"role", e.role}, {"content", content}})
+			content = nil
+		}
+	}
+	for i := range e.blocks {
+		switch b := &e.blocks[i]; b.kind {
+		case textBlock:
+			content = append(content, textObject(kind, b.text))
+		case fileBlock:
+			if e.role != session.RoleAssistant {
+				content = append(content, responsesFile(&b.file))
+			}
+		case callBlock:
+			flush()
+			all = append(all, object{
+				{"type", "function_call"}, {"call_id", b.id}, {"name", b.name},
+				{"arguments", plainText(objectOf(b.input))},
+			})
+			if b.result != nil {
+				outputs = append(outputs, object{
+					{"type", "function_call_output"}, {"call_id", b.id}, {"output", new(b.result.String())},
+				})
+			}
+		}
+	}
+	flush()
+	return append(all, outputs...)
+}
+
+func responsesFile(f *file) object {
+	here := f.content != ""
+	switch {
+	case f.image() && (here || f.remote()):
+		return object{{"type", "input_image"}, {"image_url", f.url}}
+	case f.recording(): // which the provider takes as no file
+	case here:
+		return object{{"type", "input_file"}, {"filename", f.filename()}, {"file_data", f.url}}
+	case f.remote():
+		return object{{"type", "input_file"}, {"file_url", f.url}}
+	}
+	return textObject("input_text", f.placeholder())
+}
+
+// anthropicMessages is Anthropic's Messages.
+var anthropicMessages = &Format{
+	Name: "anthropic", Title: "Anthropic Messages", KeyEnv: "ANTHROPIC_API_KEY",
+	path: "/messages", request: anthropicRequestOf, reply: decodes(modelapi.Anthropic, "content"),
+	header:    map[string]string{"Anthropic-Version": "2023-06-01"},
+	authorize: func(h http.Header, key string) { h.Set("X-Api-Key", key) },
+}
+
+// defaultMaxTokens is asked for where no source reported the limit, for the provider wants one.
+const defaultMaxTokens = 8192
+
+// noQuestion is before an answer that the conversation begins with, for the provider wants it to begin with the user.
+const noQuestion = "[the conversation begins here]"
+
+func anthropicRequestOf(b *Bundle, since []entry) any {
+	p := &b.Parameters
+	limit := cmp.Or(session.Deref(p.MaxTokens), defaultMaxTokens)
+	var config object
+	switch effort := b.effort(); effort {
+	case "low", "medium", "high", "xhigh", "max": // the provider's words
+		config = object{{"effort", effort}}
+	}
+	system, messages, last := b.SystemPrompt, []object{}, ""
+	add := func(role string, content []object) {
+		switch {
+		case len(content) == 0:
+			return
+		case role == last: // roles alternate: outputs of tools and the user's next message are one
+			m := messages[len(messages)-1]
+			m[1].value = append(m[1].value.([]object), content...)
+			return
+		case last == "" && role == session.RoleAssistant:
+			messages = append(messages, object{
+				{"role", session.RoleUser}, {"content", []object{textObject("text", noQuestion)}},
+			})
+		}
+		messages, last = append(messages, object{{"role", role}, {"content", content}}), role
+	}
+	for _, e := range b.conversation(since) {
+		content, results := anthropicContents(&e)
+		if e.role == session.RoleSystem {
+			if len(content) > 0 {
+				system = strings.TrimPrefix(system+"\n\n"+textOf(e.blocks), "\n\n")
+			}
+			continue
+		}
+		add(e.role, content)
+		add(session.RoleUser, results)
+	}
+	tools := b.toolsOf(func(t *Tool) object {
+		return object{{"name", t.Name}, {"description", t.Description}, {"input_schema", t.schema()}}
+	})
+	return object{
+		{"model", &b.Model.ModelID}, {"max_tokens", &limit}, {"system", system}, {"messages", messages},
+		{"tools", tools}, {"temperature", p.Temperature}, {"top_p", p.TopP}, {"top_k", p.TopK},
+		{"stop_sequences", p.Stop}, {"output_config", config},
+	}
+}
+
+func anthropicContents(e *entry) (all, results []object) {
+	// Calls stand last, for their results must follow at once; but thinking stays where it was.
+	var calls []object
+	for i := range e.blocks {
+		switch b := &e.blocks[i]; b.kind {
+		case textBlock:
+			if strings.TrimSpace(b.text) != "" { // the provider takes no empty text
+				all = append(all, textObject("text", b.text))
+			}
+		case reasoningBlock:
+			// Thinking without its signature would be refused.
+			signature := gjson.GetBytes(b.meta["anthropic"], "signature").String()
+			hidden := gjson.GetBytes(b.meta["anthropic"], "redactedData").String()
+			if signature != "" || hidden != "" {
+				all, calls = append(all, calls...), nil
+			}
+			switch {
+			case signature != "":
+				all = append(all, object{{"type", "thinking"}, {"thinking", &b.text}, {"signature", signature}})
+			case hidden != "":
+				all = append(all, object{{"type", "redacted_thinking"}, {"data", hidden}})
+			}
+		case fileBlock:
+			if e.role != session.RoleAssistant {
+				all = append(all, anthropicFile(&b.file))
+			}
+		case callBlock:
+			calls = append(calls, object{
+				{"type", "tool_use"}, {"id", anthropicID(b.id)}, {"name", b.name}, {"input", objectOf(b.input)},
+			})
+			if b.result != nil {
+				result := object{
+					{"type", "tool_result"}, {"tool_use_id", anthropicID(b.id)}, {"content", new(b.result.String())},
+				}
+				if b.result.failed {
+					result = append(result, member{"is_error", true})
+				}
+				results = append(results, result)
+			}
+		}
+	}
+	return append(all, calls...), results
+}
+
+// anthropicID is the id of a call with the characters that the provider takes.
+func anthropicID(id string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+			return r
+		}
+		return '_'
+	}, id)
+}
+
+func anthropicFile(f *file) object {
+	kind, title := "document", f.name
+	if f.image() {
+		kind, title = "image", ""
+	}
+	here := f.content != ""
+	var source object
+	switch text, ok := f.text(); {
+	case here && (f.image() || f.pdf()):
+		source = object{{"type", "base64"}, {"media_type", f.mediaType}, {"data", f.content}}
+	case f.remote() && (f.image() || f.pdf()):
+		source = object{{"type", "url"}, {"url", f.url}}
+	case ok && strings.TrimSpace(text) != "":
+		source = object{{"type", "text"}, {"media_type", "text/plain"}, {"data", text}}
+	default:
+		return textObject("text", f.placeholder())
+	}
+	return object{{"type", kind}, {"source", source}, {"title", title}}
 }
