@@ -149,21 +149,3 @@ func New(cfg Config) (*Redactor, error) {
 	r.index = newIndex(active, r.keys)
 	return r, nil
 }
-
-// Rule describes one built-in pattern.
-type Rule struct {
-	// Name is in the marker: "[redacted:" + Name + "]".
-	Name string
-	// Description states what is found.
-	Description string
-}
-
-// Rules lists the built-in patterns, in the order they are tried.
-func Rules() []Rule {
-	load()
-	out := make([]Rule, len(rules))
-	for i, x := range rules {
-		out[i] = Rule{Name: x.name, Description: x.about}
-	}
-	return out
-}

@@ -41,7 +41,7 @@ func newDemo(version string) *cobra.Command {
 		named := cmd.Flags().Changed("store")
 		if !named && locked(cmd.Context(), path) {
 			named, o.Store = true, filepath.Join(filepath.Dir(path), "demo.db")
-			_ = note(cmd, "Another writer holds %s. The demo uses %s.\n", path, o.Store)
+			_ = note(cmd, "Another writer holds %s. The demo uses %s.\n", stores.Name(path), o.Store)
 		}
 		result, err := runDemo(cmd.Context(), o, cmd.ErrOrStderr())
 		option := ""

@@ -318,7 +318,7 @@ func newWatch() *cobra.Command {
 				if !rule.Does(gate.ActionLog) {
 					return
 				}
-				if err := document.EncodeJSON(jsonOutput(cmd), "", f); err != nil {
+				if err := document.EncodeJSON(forJSON(cmd.OutOrStdout()), "", f); err != nil {
 					cancel(err)
 				}
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // importing is one run of import.
@@ -44,7 +45,7 @@ func newImport() *cobra.Command {
 		}
 		warn := cmd.ErrOrStderr()
 		x.Warn = func(text string) { fmt.Fprintf(warn, "agenttrace: %s\n", document.Line(text)) }
-		if path = cmp.Or(address, path); x.Watch {
+		if path = stores.Name(cmp.Or(address, path)); x.Watch {
 			return x.follow(cmd, path, args)
 		}
 		inputs, err := x.inputs(cmd, args)

@@ -265,13 +265,12 @@ func answer(cmd *cobra.Command, asJSON bool, v any, format string, args ...any) 
 	return note(cmd, format, args...)
 }
 
-func writeJSON(cmd *cobra.Command, v any) error { return document.EncodeJSON(jsonOutput(cmd), "  ", v) }
+func writeJSON(cmd *cobra.Command, v any) error {
+	return document.EncodeJSON(forJSON(cmd.OutOrStdout()), "  ", v)
+}
 
-// jsonOutput is where JSON goes. JSON escapes what is below a space, and a terminal also obeys DEL and the controls
-// from U+0080 to U+009F: on their way to one these become escapes of JSON too, which changes no value.
-func jsonOutput(cmd *cobra.Command) io.Writer { return forJSON(cmd.OutOrStdout()) }
-
-// forJSON is w for JSON: see [jsonOutput].
+// forJSON is w for JSON. JSON escapes what is below a space, and a terminal also obeys DEL and the controls from U+0080
+// to U+009F: on their way to one these become escapes of JSON too, which changes no value.
 func forJSON(w io.Writer) io.Writer {
 	if isTerminal(w) {
 		return &controlEscaper{w: w}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/price"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -36,11 +36,8 @@ type prices struct {
 }
 
 func pricesDir() (string, error) {
-	path, err := collector.DefaultStore()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(filepath.Dir(path), "prices"), nil
+	dir, err := sessionview.StateDir()
+	return filepath.Join(dir, "prices"), err
 }
 
 // readPrices reads the list that --prices or the environment names, or those that are kept. It has no Price if there is

@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,11 +89,19 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w; choose another port with --listen", err)
 	}
-	rec, err := recorder.Share(opener(cmd), recorder.Options{})
+	rec, err := shareStore(cmd)
 	if err != nil {
 		return err
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { _ = note(cmd, "agenttrace: %v\n", err) }))
+	var noted sync.Map // each text is noted once, not at each of its attempts
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		if waits, ok := errors.AsType[*recorder.NotStoredError](err); ok && unlessWaiting(err) == nil {
+			err = fmt.Errorf("what is recorded waits for the store: %w", waits.Err)
+		}
+		if _, isNoted := noted.Swap(err.Error(), true); !isNoted {
+			_ = note(cmd, "agenttrace: %v\n", err)
+		}
+	}))
 	ctx := cmd.Context()
 	cmd.SetContext(context.WithoutCancel(ctx)) // what was recorded is stored after the signal
 	base := recorder.NewTransport()
@@ -124,10 +134,7 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	ended()
 	end, cancel := context.WithTimeout(cmd.Context(), finishLimit)
 	defer cancel()
-	if err := observer.end(end); err != nil {
-		return err
-	}
-	return rec.Close(end)
+	return errors.Join(unlessWaiting(observer.end(end)), rec.Close(end))
 }
 
 // handler checks the token, and takes the id of a session out of a path that begins with session/ID. Without a token it

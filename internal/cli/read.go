@@ -235,7 +235,7 @@ func newShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return writeRows(jsonOutput(cmd), t)
+				return writeRows(forJSON(cmd.OutOrStdout()), t)
 			}
 			var doc, all *document.Document
 			if turn == 0 {

@@ -324,9 +324,10 @@ type report struct {
 	DurationMS int64          `json:"duration_ms"`
 	Usage      *session.Usage `json:"usage,omitempty"`
 	Error      string         `json:"error,omitempty"`
-	// Took and Tokens are for a person.
+	// Took, Tokens and Flags are for a person.
 	Took   time.Duration `json:"-"`
 	Tokens int64         `json:"-"`
+	Flags  string        `json:"-"`
 }
 
 func (p *replayer) printReport(a *replay.Answer, fork string) error {
@@ -334,7 +335,7 @@ func (p *replayer) printReport(a *replay.Answer, fork string) error {
 	t := report{
 		SessionID: b.SessionID, Turn: b.Turn, ForkID: fork, Model: a.Model.ModelID, ModelCalls: a.ModelCalls,
 		StopReason: a.StopReason, Reused: a.Reused, Open: a.Open, Limited: a.Limited, Usage: a.Usage,
-		DurationMS: a.Duration().Milliseconds(), Took: a.Duration().Round(time.Millisecond),
+		DurationMS: a.Duration().Milliseconds(), Took: a.Duration().Round(time.Millisecond), Flags: shownFlags(p.cmd),
 	}
 	if a.Usage != nil {
 		t.Tokens = a.Usage.Total()

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,10 +126,9 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	var err error
 	record := runRecord{ID: newRunID(), Began: time.Now().UnixMilli()}
 	record.Working, _ = os.Getwd()
-	for _, name := range []string{"store", "remote", "prices"} {
-		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
-			r.flags = append(r.flags, "--"+name+"="+f.Value.String())
-		}
+	r.flags = storeFlags(cmd)
+	if f := cmd.Flags().Lookup("prices"); f != nil && f.Changed {
+		r.flags = append(r.flags, "--prices="+f.Value.String())
 	}
 	var rules *gate.Rules
 	if o.Watch != "" {
@@ -449,13 +449,6 @@ func upstreams(servers map[string]string) (all []recorder.Upstream) {
 	return all
 }
 
-// summarize prints what the sessions of the run came to.
-func (o *runOptions) summarize(cmd *cobra.Command, ids []string) error {
-	return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-		return runSummary(ctx, cmd.ErrOrStderr(), r, ids)
-	})
-}
-
 // enroll makes the sessions of the run part of the experiment.
 func (o *runOptions) enroll(cmd *cobra.Command, ids []string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), enrollTimeout)
@@ -508,38 +501,34 @@ func (o *runOptions) mayHaveContent(cmd *cobra.Command, c *client) bool {
 	return answer == "yes"
 }
 
-// ranSession is a session that a command has recorded, for the phrase of that name.
-type ranSession struct {
-	*document.Document
-	State, Title string
-}
-
-// runSummary prints a line for each session: what became of it, and how to open it.
-func runSummary(ctx context.Context, w io.Writer, r document.Reader, ids []string) error {
-	for _, id := range ids {
-		doc, err := r.LoadAll(ctx, id)
-		if err != nil {
-			return err
+// summarize prints a line for each session: what became of it, and how to open it.
+func (o *runOptions) summarize(cmd *cobra.Command, ids []string) error {
+	return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+		for _, id := range ids {
+			doc, err := r.LoadAll(ctx, id)
+			if err != nil {
+				return err
+			}
+			st, err := r.LoadStatus(ctx, id)
+			if err != nil {
+				return err
+			}
+			state := string(doc.Session.State)
+			if st.State.Waiting() || st.State.Trouble() || state == "" {
+				state = string(st.State)
+			}
+			_, words := document.OutcomeWords(state)
+			ran := struct {
+				*document.Document
+				State, Title, Flags string
+			}{doc, cmp.Or(words, state), doc.Session.Title, shownFlags(cmd)}
+			if ran.Title == session.Untitled {
+				ran.Title = ""
+			}
+			if err := note(cmd, "agenttrace: %s\n", document.Join(phrases.Facts("ran", ran)...)); err != nil {
+				return err
+			}
 		}
-		st, err := r.LoadStatus(ctx, id)
-		if err != nil {
-			return err
-		}
-		state := string(doc.Session.State)
-		if st.State.Waiting() || st.State.Trouble() || state == "" {
-			state = string(st.State)
-		}
-		if _, words := document.OutcomeWords(state); words != "" {
-			state = words
-		}
-		title := doc.Session.Title
-		if title == session.Untitled {
-			title = ""
-		}
-		facts := phrases.Facts("ran", ranSession{doc, state, title})
-		if _, err := io.WriteString(w, "agenttrace: "+document.Join(facts...)+"\n"); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }

@@ -345,23 +345,6 @@ func (h *hook) path() (string, error) {
 	return filepath.Join(home, h.Home, h.File), err
 }
 
-// command is what the client is to call. A store that is not the usual one is named.
-func (c *client) command(cmd *cobra.Command) ([]string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	words := []string{self, "hooks", "report", c.Commands[0]}
-	if f := cmd.Flags().Lookup("store"); f != nil && f.Changed {
-		path, err := filepath.Abs(f.Value.String())
-		if err != nil {
-			return nil, err
-		}
-		words = append(words, "--store", path)
-	}
-	return words, nil
-}
-
 // isReport reports whether a setting is one of ours, wherever the program was when it was made.
 func isReport(text, client string) bool {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,\"'[]{}:\n\t=", r) })
@@ -468,10 +451,11 @@ func (h *hooking) change(cmd *cobra.Command, name string, install bool) error {
 	if err != nil {
 		return err
 	}
-	words, err := c.command(cmd)
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
+	words := append([]string{self, "hooks", "report", c.Commands[0]}, storeFlags(cmd)...)
 	before, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

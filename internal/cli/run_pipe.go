@@ -140,7 +140,7 @@ func (o *runOptions) recordACP(cmd *cobra.Command, say func(string, ...any)) (re
 // recordMCP records the calls of tools of a server of the Model Context Protocol, each when it has its result.
 func (o *runOptions) recordMCP(cmd *cobra.Command, say func(string, ...any)) (record func([]recorder.Message),
 	finish func(*os.ProcessState), err error) {
-	r, err := recorder.Share(opener(cmd), recorder.Options{})
+	r, err := shareStore(cmd)
 	if err != nil {
 		return nil, nil, err
 	}

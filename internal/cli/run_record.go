@@ -89,11 +89,27 @@ type recording struct {
 	problems []string
 }
 
+// unlessWaiting is err, nil if it only reports what waits: that is stored later, or reported at the end.
+func unlessWaiting(err error) error {
+	if waits, ok := errors.AsType[*recorder.NotStoredError](err); ok && waits.Lost+waits.Refused == 0 {
+		return nil
+	}
+	return err
+}
+
+// shareStore has a recorder store in the user's store, and keep in a file what it cannot store.
+func shareStore(cmd *cobra.Command) (*recorder.Recorder, error) {
+	dir, err := stateDirectory()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return recorder.Share(opener(cmd), recorder.Options{Spill: filepath.Join(dir, "not-stored-"+newRunID()+".otlp")})
+}
+
 // problem notes what is reported to the user at the end, each once.
 func (r *recording) problem(err error) {
-	var waits *recorder.NotStoredError
-	if err == nil || errors.As(err, &waits) && waits.Lost+waits.Refused == 0 {
-		return // what waits is stored, or reported at the end
+	if err = unlessWaiting(err); err == nil {
+		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

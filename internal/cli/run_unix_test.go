@@ -1039,20 +1039,49 @@ func TestAgentsAtOnceAreRecordedInOneStore(t *testing.T) {
 	}
 }
 
-// proxy starts a proxy before the server of models, and returns its address for clients, and what ends it.
-func (o *outside) proxy(t *testing.T, env ...string) (address string, stop func()) {
+// proxy starts a proxy before the server of models, and returns its address for clients, and what ends it and returns
+// what it printed.
+func (o *outside) proxy(t *testing.T, env ...string) (address string, stop func() string) {
 	t.Helper()
 	proxy := o.command("agenttrace", "proxy", "--listen", "127.0.0.1:0", "--upstream", "m="+o.server.URL)
 	proxy.Env = append(proxy.Env, env...)
 	stderr, err := proxy.StderrPipe()
 	testscale.Must(t, errors.Join(err, proxy.Start()))
-	line, err := bufio.NewReader(stderr).ReadString('\n')
+	printed := bufio.NewReader(stderr)
+	line, err := printed.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Fields(line)[1], func() {
+	return strings.Fields(line)[1], func() string {
 		_ = proxy.Process.Signal(syscall.SIGTERM)
+		rest, _ := io.ReadAll(printed)
 		_ = proxy.Wait()
+		return string(rest)
+	}
+}
+
+// TestProxyKeepsWhatItCannotStore: a store that cannot be opened is reported once, and what waits for it at the end is
+// in a file, which import stores.
+func TestProxyKeepsWhatItCannotStore(t *testing.T) {
+	o := newOutside(t)
+	notDir := filepath.Join(t.TempDir(), "file")
+	testscale.Must(t, os.WriteFile(notDir, nil, 0o600))
+	address, stop := o.proxy(t, "AGENTTRACE_STORE="+filepath.Join(notDir, "s.db"))
+	agent := o.command("agent")
+	agent.Env = append(agent.Env, "OPENAI_BASE_URL="+address+"/v1")
+	if out, err := agent.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	printed := stop()
+	found := regexp.MustCompile(`records are in (\S+), which agenttrace import stores`).FindStringSubmatch(printed)
+	if len(found) == 0 || strings.Count(printed, "what is recorded waits for the store") != 1 {
+		t.Fatalf("it prints: %s", printed)
+	}
+	if out, err := o.command("agenttrace", "import", found[1]).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if d := cmp.Diff([][]string{e2e.Weather.Want(e2e.Named("chat"))}, o.sessions()); d != "" {
+		t.Errorf("sessions (-said +stored):\n%s", d)
 	}
 }
 

@@ -402,14 +402,11 @@ func (e *editor) change(ctx context.Context, s store.Service, id string, annotat
 
 // author is who annotates, unless the command line says so: empty if nobody knows.
 func author() string {
-	if name := os.Getenv(envAuthor); name != "" {
-		return name
+	name := os.Getenv(envAuthor)
+	if u, err := user.Current(); name == "" && err == nil {
+		name = u.Username
 	}
-	u, err := user.Current()
-	if err != nil {
-		return ""
-	}
-	return u.Username
+	return name
 }
 
 func (e *editor) annotations(ctx context.Context, r store.Reader, id string) ([]store.Annotation, error) {

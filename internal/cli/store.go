@@ -97,6 +97,27 @@ func place(cmd *cobra.Command) (address, path string, err error) {
 	return address, path, err
 }
 
+// storeFlags are those with which another command, in any directory, works on what the command line names.
+func storeFlags(cmd *cobra.Command) (words []string) {
+	for _, name := range []string{"store", "remote"} {
+		if value, _ := cmd.Flags().GetString(name); cmd.Flags().Changed(name) {
+			if path, err := filepath.Abs(value); err == nil && stores.IsFile(value) {
+				value = path
+			}
+			words = append(words, "--"+name, value)
+		}
+	}
+	return words
+}
+
+// shownFlags are they in a command that is shown, without a password.
+func shownFlags(cmd *cobra.Command) (text string) {
+	for _, word := range storeFlags(cmd) {
+		text += " " + quote(stores.Name(word))
+	}
+	return text
+}
+
 // ownStore is where the store is, for a command that works on it itself.
 func ownStore(cmd *cobra.Command) (string, error) {
 	address, path, err := place(cmd)
@@ -345,7 +366,7 @@ func (x *filters) reportNone(cmd *cobra.Command, r document.Reader, q store.Sess
 func shown(value string) string {
 	value = document.OneLine(value)
 	if strings.ContainsAny(value, " '\"") {
-		return cmp.Or(strconv.Quote(value), `""`)
+		return strconv.Quote(value)
 	}
 	return value
 }

@@ -49,7 +49,9 @@ func newTail() *cobra.Command {
 		printer := render.NewNewsPrinter(terminal(cmd))
 		t.print = printNews(cmd.OutOrStdout(), printer)
 		if x.JSON {
-			t.print = encodeNews(jsonOutput(cmd))
+			t.print = func(news []document.News, _ bool) error {
+				return document.EncodeJSON(forJSON(cmd.OutOrStdout()), "", news...)
+			}
 		}
 		if x.NoFollow {
 			return t.once(cmd.Context())
@@ -73,12 +75,6 @@ func printNews(w io.Writer, p *render.NewsPrinter) func(news []document.News, en
 		}
 		_, err := io.WriteString(w, text)
 		return err
-	}
-}
-
-func encodeNews(w io.Writer) func([]document.News, bool) error {
-	return func(news []document.News, _ bool) error {
-		return document.EncodeJSON(w, "", news...)
 	}
 }
 

@@ -58,7 +58,7 @@ type NotStoredError struct {
 }
 
 func (e *NotStoredError) Error() string {
-	text := fmt.Sprintf("record: of spans and log records, %d are lost and %d wait for the store; %d rows were refused",
+	text := fmt.Sprintf("record: of spans and log records, %d are lost and %d wait for the store, and %d rows were refused",
 		e.Lost, e.Pending, e.Refused)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
@@ -221,14 +221,6 @@ func (r *Recorder) closeStore() {
 		}
 		r.store, r.ingester = nil, nil
 	}
-}
-
-// Path returns the path of the store, "" of one that is shared.
-func (r *Recorder) Path() string {
-	if r.open != nil {
-		return ""
-	}
-	return r.store.Name()
 }
 
 // Sessions returns the ids of the sessions that something was stored of, in order.

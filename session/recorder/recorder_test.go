@@ -73,7 +73,7 @@ func TestSameRows(t *testing.T) {
 		t.Errorf("%d sessions of 40 agents and more", n)
 	}
 	testscale.Must(t, rec.Close(t.Context())) // which reports what is not stored
-	want, got := rows(t, viaCollector), rows(t, rec.Path())
+	want, got := rows(t, viaCollector), rows(t, rec.Reader().Name())
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatalf("rows of %d and %d (-collector +recorder):\n%.5000s", len(want), len(got), d)
 	}
@@ -117,8 +117,8 @@ func TestPending(t *testing.T) {
 		t.Helper()
 		testscale.Must(t, os.Rename(from, to))
 	}
-	away := rec.Path() + ".away"
-	move(rec.Path(), away) // the store detects that its file is gone
+	away := rec.Reader().Name() + ".away"
+	move(rec.Reader().Name(), away) // the store detects that its file is gone
 	err := exp.ExportSpans(t.Context(), c.spans[:3])
 	var e *recorder.NotStoredError
 	if !errors.As(err, &e) || !errors.Is(err, store.ErrUnavailable) || e.Pending != 3 || e.Lost != 0 {
@@ -129,7 +129,7 @@ func TestPending(t *testing.T) {
 		!strings.Contains(err.Error(), "3 wait for the store") {
 		t.Fatalf("flush without a file: %v", err)
 	}
-	move(away, rec.Path())
+	move(away, rec.Reader().Name())
 	testscale.Must(t, exp.ExportSpans(t.Context(), c.spans[3:]))
 	if err := rec.ForceFlush(t.Context()); err != nil {
 		t.Error(err)
@@ -147,7 +147,7 @@ func TestPending(t *testing.T) {
 	}
 
 	// Spans that still wait at Close are lost and reported.
-	move(rec.Path(), away)
+	move(rec.Reader().Name(), away)
 	exp = rec.SpanExporter()
 	_ = exp.ExportSpans(t.Context(), c.spans[:2])
 	if err := rec.Close(t.Context()); !errors.As(err, &e) || e.Lost != 2 || e.Pending != 0 {
@@ -172,7 +172,7 @@ func TestPendingBound(t *testing.T) {
 		pending, lost int64
 	}{{-1, 0, 5}, {1, 0, 5}, {2*size + 1, 2, 3}} {
 		rec := open(t, recorder.Options{MaxPendingBytes: tt.maximum})
-		testscale.Must(t, os.Rename(rec.Path(), rec.Path()+".away"))
+		testscale.Must(t, os.Rename(rec.Reader().Name(), rec.Reader().Name()+".away"))
 		for range 5 {
 			if err := rec.SpanExporter().ExportSpans(t.Context(), c.spans[:1]); err == nil {
 				t.Error("an export to a store without a file succeeded")

@@ -42,7 +42,7 @@ func TestContentThatIsCapturedForOtherToolsIsStoredOnce(t *testing.T) {
 		if err := rec.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
-		for _, row := range rows(t, rec.Path()) {
+		for _, row := range rows(t, rec.Reader().Name()) {
 			found += strings.Count(row, "zebra")
 		}
 		return found, doc.Totals.Usage.Total()

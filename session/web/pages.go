@@ -181,13 +181,10 @@ type failure struct {
 	Name        string
 }
 
-// failures are the titles of the pages of errors, by their status, and formFailures those of what a form asks for.
-var (
-	failures = map[int]string{http.StatusNotFound: "Not found", http.StatusBadRequest: "This address is not valid",
-		http.StatusConflict: "This cannot be done now", http.StatusServiceUnavailable: "The store cannot be read now"}
-	formFailures = map[int]string{http.StatusNotFound: "Not found", http.StatusBadGateway: "No prices could be fetched",
-		http.StatusConflict: "This cannot be done now", http.StatusServiceUnavailable: "The store cannot be changed now"}
-)
+// failures are the titles of the pages of errors, by their status. Forms have pages, too.
+var failures = map[int]string{http.StatusNotFound: "Not found", http.StatusBadRequest: "This request is not valid",
+	http.StatusConflict: "This cannot be done now", http.StatusForbidden: "This cannot be done here",
+	http.StatusBadGateway: "No prices could be fetched", http.StatusServiceUnavailable: "The store cannot be used now"}
 
 // fail answers with the page of an error.
 func (v *pages) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -195,11 +192,7 @@ func (v *pages) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return // the reader is gone
 	}
 	status := ProblemOf(err).Status
-	title := cmp.Or(failures[status], "This page cannot be shown")
-	if r.Method == http.MethodPost {
-		title = cmp.Or(formFailures[status], "This cannot be done")
-	}
-	f := failure{status, title, err.Error(), v.Sessions.Name()}
+	f := failure{status, cmp.Or(failures[status], "This page cannot be shown"), err.Error(), v.Sessions.Name()}
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "2")
 	}

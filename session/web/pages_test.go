@@ -176,7 +176,7 @@ func TestFormsChangeASession(t *testing.T) {
 		}
 		page, _ := io.ReadAll(answer.Body)
 		answer.Body.Close()
-		if failed := strings.Contains(string(page), "<h1>This cannot be done</h1>"); failed == (answer.StatusCode == 200) {
+		if failed := strings.Contains(string(page), "<h1>This request is not valid</h1>"); failed == (answer.StatusCode == 200) {
 			t.Errorf("POST %v: %s: %s", values, answer.Status, page)
 		}
 	}

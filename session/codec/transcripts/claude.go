@@ -188,13 +188,11 @@ func (s *claudeSession) kind(name string) {
 func (d *claude) record(o rows.Object) {
 	id, message := o.Text("sessionId"), o.Object("message")
 	known, kind := d.sessions[id], o.Text("type")
-	if uuid := o.Text("uuid"); uuid != "" {
-		key := id + " " + kind + " " + uuid
-		if d.seen[key] {
-			return
-		}
-		d.seen[key] = true
+	key := id + " " + kind + " " + o.Text("uuid")
+	if d.seen[key] && !strings.HasSuffix(key, " ") {
+		return
 	}
+	d.seen[key] = true
 	switch {
 	case kind == "summary":
 		d.entitle("summary ", o.Text("summary"), d.order...)
