@@ -62,23 +62,19 @@ func readRules() (rules, notices []RuleDoc, remedies map[string]string) {
 	return rules, notices, remedies
 }
 
-// Rules returns every rule, in the order in which Check applies them to a row.
-// The caller owns the slice.
+// Rules returns every rule, in the order in which Check applies them to a row. The caller owns the slice.
 func Rules() []RuleDoc { return slices.Clone(ruleDocs) }
 
 // NoticeRules returns the rules of [Notices]. The caller owns the slice.
 func NoticeRules() []RuleDoc { return slices.Clone(noticeDocs) }
 
-// Check validates t against the rules of a canonical session. It returns the violations
-// in the order of the rows: the session, then each message followed by its parts. A valid
-// session gives nil.
+// Check validates t against the rules of a canonical session. It returns the violations in the order of the rows: the
+// session, then each message followed by its parts. A valid session gives nil.
 //
-// Check shares no code with the packages that build sessions, so it can validate their
-// output. It does not change t, never panics, and needs time and memory in proportion to
-// t. A nil t is validated as an empty transcript.
+// Check shares no code with the packages that build sessions, so it can validate their output. It does not change t,
+// never panics, and needs time and memory in proportion to t. A nil t is validated as an empty transcript.
 //
-// A column that contains no valid JSON breaks one rule only: rules that depend on its
-// content are not applied.
+// A column that contains no valid JSON breaks one rule only: rules that depend on its content are not applied.
 func Check(t *Transcript) []Violation {
 	if t == nil {
 		t = new(Transcript)
@@ -284,11 +280,10 @@ func count(raw json.RawMessage) (int64, bool) {
 	return n, err == nil && n >= 0
 }
 
-// ContextUsage sums the usage of the messages in the model's context: visible assistant
-// messages, from the tail start of the latest visible compaction on. If a compaction
-// names no message, or one that is missing, the tail starts with the compaction's own
-// message. Positions are (created_at, id), so the result does not depend on the order of
-// the slice.
+// ContextUsage sums the usage of the messages in the model's context: visible assistant messages, from the tail start
+// of the latest visible compaction on. If a compaction names no message, or one that is missing, the tail starts with
+// the compaction's own message. Positions are (created_at, id), so the result does not depend on the order of the
+// slice.
 func (t *Transcript) ContextUsage() (sum Usage) {
 	var start *Message
 	var tail string

@@ -13,9 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
-// Columns are the columns of a table whose rows are values of type Row, in order. The
-// fields of Row define them, so that SQL, canonical JSON and checks need no list of their
-// own. See [ColumnsOf].
+// Columns are the columns of a table whose rows are values of type Row, in order. The fields of Row define them, so
+// that SQL, canonical JSON and checks need no list of their own. See [ColumnsOf].
 type Columns[Row any] []Column
 
 // Column is a column of a table, and a field of its rows.
@@ -113,11 +112,10 @@ func (columns Columns[Row]) JSON(row *Row, i int) string {
 
 // AppendJSON appends the row as a JSON object and returns the extended slice.
 //
-// Keys have the order of the columns, none is omitted, and NULL is null. JSON columns
-// stay text, so a reader gets what the store has. Strings are escaped as in
-// JSON.stringify: a quote, a backslash and control characters, nothing else. The output
-// is valid UTF-8 for any row: each invalid byte becomes U+FFFD. A number that JSON cannot
-// express (NaN or an infinity) becomes 0.
+// Keys have the order of the columns, none is omitted, and NULL is null. JSON columns stay text, so a reader gets what
+// the store has. Strings are escaped as in JSON.stringify: a quote, a backslash and control characters, nothing else.
+// The output is valid UTF-8 for any row: each invalid byte becomes U+FFFD. A number that JSON cannot express (NaN or
+// an infinity) becomes 0.
 func (columns Columns[Row]) AppendJSON(dst []byte, row *Row) []byte {
 	for i := range columns {
 		c := &columns[i]

@@ -9,10 +9,9 @@ import (
 	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
-// UsageOf returns the usage in a message's metadata_json that counts towards the rollup
-// of its session, and the reported cost. A value that is absent or of the wrong type
-// counts as zero. [MessageMetadata.Tokens] returns what the message used, which is a
-// different figure.
+// UsageOf returns the usage in a message's metadata_json that counts towards the rollup of its session, and the
+// reported cost. A value that is absent or of the wrong type counts as zero. [MessageMetadata.Tokens] returns what the
+// message used, which is a different figure.
 func UsageOf(metadataJSON string) (Usage, float64) {
 	var m struct {
 		Usage Usage `json:"usage"`
@@ -60,8 +59,7 @@ func TranscriptOf(metadataJSON string) string { return TranscriptTraceOf(metadat
 // CompactionData is the data of a data-compaction part.
 type CompactionData struct {
 	Summary string `json:"summary"`
-	// TailStartID is the first message that stays in the context verbatim; nil if there
-	// is none.
+	// TailStartID is the first message that stays in the context verbatim; nil if there is none.
 	TailStartID   *string `json:"tail_start_id"`
 	Auto          bool    `json:"auto"`
 	SummaryTokens int64   `json:"summary_tokens"`
@@ -113,9 +111,8 @@ func TailStartID(dataJSON string) string {
 	return Deref(c.TailStartID)
 }
 
-// Credible reports whether a time in Unix milliseconds is in the years 2000 to 2099.
-// Other times are treated as unset: the clock was never set, the unit is wrong, or the
-// value is not a time.
+// Credible reports whether a time in Unix milliseconds is in the years 2000 to 2099. Other times are treated as unset:
+// the clock was never set, the unit is wrong, or the value is not a time.
 func Credible(milli int64) bool {
 	const earliest, latest = 946_684_800_000, 4_102_444_800_000
 	return milli >= earliest && milli <= latest
@@ -142,8 +139,7 @@ type UIPart struct {
 	// ToolName is the tool of a dynamic-tool part. [ToolName] returns that of any tool part.
 	ToolName   string `json:"toolName,omitempty"`
 	ToolCallID string `json:"toolCallId,omitempty"`
-	// State is a tool state such as [StateInputAvailable], or streaming or done for a text and
-	// for reasoning.
+	// State is a tool state such as [StateInputAvailable], or streaming or done for a text and for reasoning.
 	State string          `json:"state,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
 	// RawInput is the input of a failed call if it does not match the tool's schema.
@@ -174,9 +170,8 @@ type Approval struct {
 	Reason   string `json:"reason,omitempty"`
 }
 
-// ParseUIPart reads data_json. It accepts the agent guide's error_text in the place of
-// errorText. An error is that of encoding/json; after a [json.UnmarshalTypeError], the
-// fields of the right type are set.
+// ParseUIPart reads data_json. It accepts the agent guide's error_text in the place of errorText. An error is that of
+// encoding/json; after a [json.UnmarshalTypeError], the fields of the right type are set.
 func ParseUIPart(dataJSON string) (UIPart, error) {
 	var p struct {
 		UIPart
@@ -187,8 +182,7 @@ func ParseUIPart(dataJSON string) (UIPart, error) {
 	return p.UIPart, err
 }
 
-// Trace returns our metadata of the part: that of a tool call in toolMetadata, of any other
-// part in providerMetadata.
+// Trace returns our metadata of the part: that of a tool call in toolMetadata, of any other part in providerMetadata.
 func (p *UIPart) Trace() ToolTrace {
 	if IsToolType(p.Type) {
 		return p.ToolMetadata.Trace

@@ -21,8 +21,7 @@ type Notice struct {
 	PartID     string `json:"part_id,omitempty"`
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	Tool       string `json:"tool,omitempty"`
-	// TraceID, SpanID and SpanKind identify the span that reported the place. [Notices]
-	// does not set them.
+	// TraceID, SpanID and SpanKind identify the span that reported the place. [Notices] does not set them.
 	TraceID  string `json:"trace_id,omitempty"`
 	SpanID   string `json:"span_id,omitempty"`
 	SpanKind string `json:"span_kind,omitempty"`
@@ -83,8 +82,7 @@ func Notices(t *Transcript) []Notice {
 
 type noticer struct {
 	found []Notice
-	// calls has the message of each tool call, by id, tool and input; responses the
-	// message of each response id.
+	// calls has the message of each tool call, by id, tool and input; responses the message of each response id.
 	calls, responses map[string]string
 	// prompts has the texts of the user, and messages each message by what is in it and when it began.
 	prompts  map[string]bool

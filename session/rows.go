@@ -1,11 +1,10 @@
 // Package session defines the canonical session: the rows of its three tables, their JSON
 // form, and the arithmetic and invariants that connect them.
 //
-// A session is a conversation with an agent. It consists of a [Session] row, the
-// [Message] rows of that session in order of (created_at, id), and the [Part] rows of
-// each message in order of index. The columns are those of the agent guide's three tables
-// and its reference implementation. A value here equals the row byte for byte: JSON
-// columns stay text.
+// A session is a conversation with an agent. It consists of a [Session] row, the [Message] rows of that session in
+// order of (created_at, id), and the [Part] rows of each message in order of index. The columns are those of the agent
+// guide's three tables and its reference implementation. A value here equals the row byte for byte: JSON columns stay
+// text.
 //
 // The package imports the standard library only. It does not depend on telemetry, stores,
 // or file formats other than the canonical JSON.
@@ -42,8 +41,7 @@ type Session struct {
 	// Mode is the host's permission or planning mode, as the host names it.
 	Mode *string `json:"mode"`
 
-	// ParentID and ParentMessageID are the session and message from which a fork or a
-	// sub-agent started.
+	// ParentID and ParentMessageID are the session and message from which a fork or a sub-agent started.
 	ParentID        *string `json:"parent_id"`
 	ParentMessageID *string `json:"parent_message_id"`
 
@@ -53,8 +51,7 @@ type Session struct {
 	// MetadataJSON is a JSON object; our own keys are below "agenttrace".
 	MetadataJSON string `json:"metadata_json"`
 
-	// Five disjoint buckets, summed over the assistant messages that are now in the
-	// model's context, and their sum.
+	// Five disjoint buckets, summed over the assistant messages that are now in the model's context, and their sum.
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 	ReasoningTokens  int64 `json:"reasoning_tokens"`
@@ -112,10 +109,9 @@ const (
 	StateOutputDenied      = "output-denied"
 )
 
-// StateRank orders tool states: a later state takes precedence over an earlier one. The
-// three output states are final. Among them an error ranks above a result, so a failure
-// that one of two sources reports is not hidden. Unknown states and the empty one have
-// rank 0.
+// StateRank orders tool states: a later state takes precedence over an earlier one. The three output states are final.
+// Among them an error ranks above a result, so a failure that one of two sources reports is not hidden. Unknown states
+// and the empty one have rank 0.
 func StateRank(state string) int { return slices.Index(stateOrder, state) + 1 }
 
 var stateOrder = []string{StateInputStreaming, StateInputAvailable, StateApprovalRequested, StateApprovalResponded,
@@ -166,8 +162,7 @@ type Model struct {
 	Variant    string `json:"variant,omitempty"`
 }
 
-// Rule is a permission rule. The most specific match decides; without a match, the action
-// is ask.
+// Rule is a permission rule. The most specific match decides; without a match, the action is ask.
 type Rule struct {
 	// Permission is a tool id, a capability, or "*".
 	Permission string `json:"permission"`
@@ -229,9 +224,8 @@ type MessageTrace struct {
 	// CostUSD is the cost of the turn that the source reported.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
 
-	// UsageBasis is how the source counted: inclusive, exclusive, or mixed, where the
-	// input excludes the cache and the output includes the reasoning. UsageRaw is the
-	// source's own counts.
+	// UsageBasis is how the source counted: inclusive, exclusive, or mixed, where the input excludes the cache and the
+	// output includes the reasoning. UsageRaw is the source's own counts.
 	UsageBasis string          `json:"usage_basis,omitempty"`
 	UsageRaw   json.RawMessage `json:"usage_raw,omitempty"`
 
@@ -248,14 +242,12 @@ type MessageTrace struct {
 	// agent may have recovered from them.
 	ModelErrors []string `json:"model_errors,omitempty"`
 
-	// ResponseID and ResponseModel are the provider's, if one model call represents the
-	// message.
+	// ResponseID and ResponseModel are the provider's, if one model call represents the message.
 	ResponseID    string `json:"response_id,omitempty"`
 	ResponseModel string `json:"response_model,omitempty"`
 
-	// SourceID is the source's id of the message, if it differs from ours. TurnID is the
-	// source's id of the turn, which all messages of a turn share. TraceID is the trace
-	// that the source names for the turn.
+	// SourceID is the source's id of the message, if it differs from ours. TurnID is the source's id of the turn,
+	// which all messages of a turn share. TraceID is the trace that the source names for the turn.
 	SourceID string `json:"source_id,omitempty"`
 	TurnID   string `json:"turn_id,omitempty"`
 	TraceID  string `json:"trace_id,omitempty"`
@@ -272,8 +264,7 @@ type MessageTrace struct {
 	// of a step begin with a part of type step-start.
 	Steps []Step `json:"steps,omitempty"`
 
-	// Problems are problems of the telemetry, such as a value of the wrong type or
-	// truncated JSON.
+	// Problems are problems of the telemetry, such as a value of the wrong type or truncated JSON.
 	Problems []string `json:"problems,omitempty"`
 }
 
@@ -285,8 +276,7 @@ type History struct {
 	Turns int64 `json:"turns"`
 }
 
-// Step is one model call of an assistant message. Fields that the source does not report
-// are empty.
+// Step is one model call of an assistant message. Fields that the source does not report are empty.
 type Step struct {
 	// ResponseID and RequestID are the provider's.
 	ResponseID string `json:"response_id,omitempty"`
@@ -303,9 +293,8 @@ type Step struct {
 // ToolTrace is the object "agenttrace" in a part's metadata: it has the values for which the
 // AI SDK's part has no field. Most of them are of tool calls.
 type ToolTrace struct {
-	// DurationMS is the duration of the execution. StartedAt is when it began, in Unix
-	// milliseconds, if that is not when the call was announced, which the part's
-	// created_at is.
+	// DurationMS is the duration of the execution. StartedAt is when it began, in Unix milliseconds, if that is not
+	// when the call was announced, which the part's created_at is.
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	StartedAt  int64  `json:"started_at,omitempty"`
 	// Kind is the kind of tool, with the values of the Agent Client Protocol.
@@ -326,9 +315,8 @@ type ToolTrace struct {
 	ErrorType      string `json:"error_type,omitempty"`
 	// PartialOutput is the output of a failed call before its error.
 	PartialOutput string `json:"partial_output,omitempty"`
-	// Withheld reports that the call succeeded and no source reports its output,
-	// InputWithheld that none reports its input; the value is then null. A null without
-	// these marks is the actual input or output.
+	// Withheld reports that the call succeeded and no source reports its output, InputWithheld that none reports its
+	// input; the value is then null. A null without these marks is the actual input or output.
 	Withheld      bool     `json:"withheld,omitempty"`
 	InputWithheld bool     `json:"input_withheld,omitempty"`
 	Problems      []string `json:"problems,omitempty"`
@@ -392,8 +380,7 @@ func (s *Session) SetUsage(u Usage) {
 	s.CacheRead, s.CacheWrite, s.TotalTokens = u.CacheRead, u.CacheWrite, u.Total()
 }
 
-// Deref returns what p points to, or the zero value if p is nil: the value of an optional
-// column.
+// Deref returns what p points to, or the zero value if p is nil: the value of an optional column.
 func Deref[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -419,35 +406,30 @@ func (m *Message) AppendJSON(dst []byte) []byte { return MessageColumns.AppendJS
 // AppendJSON appends the row as a JSON object: see [Columns.AppendJSON].
 func (p *Part) AppendJSON(dst []byte) []byte { return PartColumns.AppendJSON(dst, p) }
 
-// DecodeJSON sets s to a row in canonical JSON, from AppendJSON or another writer. It
-// does not retain data.
+// DecodeJSON sets s to a row in canonical JSON, from AppendJSON or another writer. It does not retain data.
 //
-// Edge cases: a column that is absent, or null although it must not be, gets the default
-// of the table, so output of a writer that knows only the guide's columns is accepted.
-// Unknown keys are ignored. A row without an id, a value of the wrong type, or anything
-// other than one JSON object is an error, and leaves s undefined.
+// Edge cases: a column that is absent, or null although it must not be, gets the default of the table, so output of a
+// writer that knows only the guide's columns is accepted. Unknown keys are ignored. A row without an id, a value of
+// the wrong type, or anything other than one JSON object is an error, and leaves s undefined.
 func (s *Session) DecodeJSON(data []byte) error {
 	*s = Session{Title: Untitled, PermissionsJSON: "[]", MetadataJSON: "{}"}
 	return SessionColumns.DecodeJSON(data, s, "id")
 }
 
-// DecodeJSON sets m to the row in data, like [Session.DecodeJSON]. The row needs an id
-// and a session_id.
+// DecodeJSON sets m to the row in data, like [Session.DecodeJSON]. The row needs an id and a session_id.
 func (m *Message) DecodeJSON(data []byte) error {
 	*m = Message{MetadataJSON: "{}"}
 	return MessageColumns.DecodeJSON(data, m, "id", "session_id")
 }
 
-// DecodeJSON sets p to the row in data, like [Session.DecodeJSON]. The row needs an id, a
-// message_id and a session_id.
+// DecodeJSON sets p to the row in data, like [Session.DecodeJSON]. The row needs an id, a message_id and a session_id.
 func (p *Part) DecodeJSON(data []byte) error {
 	*p = Part{}
 	return PartColumns.DecodeJSON(data, p, "id", "message_id", "session_id")
 }
 
-// Sorted returns a copy of t with its messages in order of (created_at, id) and the parts
-// of each in order of (index, id): the order in which every canonical format writes them.
-// The copy shares the strings of the rows.
+// Sorted returns a copy of t with its messages in order of (created_at, id) and the parts of each in order of (index,
+// id): the order in which every canonical format writes them. The copy shares the strings of the rows.
 func (t *Transcript) Sorted() *Transcript {
 	c := &Transcript{Session: t.Session, Messages: slices.Clone(t.Messages)}
 	slices.SortStableFunc(c.Messages, func(a, b MessageAndParts) int { return a.Message.Compare(&b.Message) })
@@ -459,10 +441,9 @@ func (t *Transcript) Sorted() *Transcript {
 	return c
 }
 
-// CheckTree reports the first row that has no id, that is below a row other than the one
-// it names, or that has the id of another message. No canonical format can represent
-// these. The error names the place, such as messages[3].parts[0]. [Check] reports
-// everything else.
+// CheckTree reports the first row that has no id, that is below a row other than the one it names, or that has the id
+// of another message. No canonical format can represent these. The error names the place, such as
+// messages[3].parts[0]. [Check] reports everything else.
 func (t *Transcript) CheckTree() error {
 	if t.Session.ID == "" {
 		return errors.New("session has no id")

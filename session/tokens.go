@@ -18,25 +18,21 @@ import "encoding/json"
 
 // MessageTokens has the tokens of one message.
 type MessageTokens struct {
-	// Used is the usage of the model calls behind the message; nil if no source reports
-	// it.
+	// Used is the usage of the model calls behind the message; nil if no source reports it.
 	Used *Usage
-	// Context is what the message adds to the session's context: the size of a summary,
-	// or otherwise what was used.
+	// Context is what the message adds to the session's context: the size of a summary, or otherwise what was used.
 	Context Usage
 	// CostUSD is the cost that the source reported; nil if it reported none.
 	CostUSD *float64
 }
 
-// Tokens returns the tokens in the metadata of a message. Only an assistant message has
-// any. marker reports that the message consists of data-compaction parts only: see
-// [MessageAndParts.IsMarker].
+// Tokens returns the tokens in the metadata of a message. Only an assistant message has any. marker reports that the
+// message consists of data-compaction parts only: see [MessageAndParts.IsMarker].
 //
-// The usage of a compaction's message is the size of its summary in the context, as a
-// number of input tokens, as in the agent guide's reference program. The usage of the
-// call that made the summary is below agenttrace, as usage or, if the source counts only
-// these, as input_tokens and output_tokens. If a usage has more than input, it is that of
-// a call, whatever program wrote it.
+// The usage of a compaction's message is the size of its summary in the context, as a number of input tokens, as in
+// the agent guide's reference program. The usage of the call that made the summary is below agenttrace, as usage or,
+// if the source counts only these, as input_tokens and output_tokens. If a usage has more than input, it is that of a
+// call, whatever program wrote it.
 func (m *MessageMetadata) Tokens(role string, marker bool) MessageTokens {
 	if role != RoleAssistant {
 		return MessageTokens{}
@@ -81,9 +77,8 @@ func (m *MessageAndParts) IsMarker() bool {
 	return len(m.Parts) > 0
 }
 
-// Copied reports whether a message that began at a time (Unix milliseconds) is a copy
-// from the parent of the session, a fork. Copies keep their times, so they are older than
-// the fork. The session of a sub-agent has no copies.
+// Copied reports whether a message that began at a time (Unix milliseconds) is a copy from the parent of the session,
+// a fork. Copies keep their times, so they are older than the fork. The session of a sub-agent has no copies.
 func (s *Session) Copied(createdAt int64) bool {
 	return s.ParentID != nil && *s.ParentID != "" && createdAt < s.CreatedAt
 }
@@ -95,9 +90,8 @@ type Tokens struct {
 	// Copied is what the parent used for the messages that the session, a fork, copied.
 	// It is not included in Used; nil if there is none.
 	Copied *Usage
-	// CostUSD is the sum of the costs of the session's messages, without copies; nil if
-	// no message has one. Some sources report the cost of a session as a whole: see
-	// [Tokens.Cost].
+	// CostUSD is the sum of the costs of the session's messages, without copies; nil if no message has one. Some
+	// sources report the cost of a session as a whole: see [Tokens.Cost].
 	CostUSD *float64
 	// CopiedUSD is the sum of the costs of the copied messages.
 	CopiedUSD float64
@@ -138,14 +132,12 @@ func (t *Transcript) Tokens() Tokens {
 	return sum
 }
 
-// Turns finds the beginnings of turns in the messages of a session, in order. It is the
-// only definition of a turn: commands and statistics use it. The zero value is ready for
-// the first message.
+// Turns finds the beginnings of turns in the messages of a session, in order. It is the only definition of a turn:
+// commands and statistics use it. The zero value is ready for the first message.
 //
-// A turn begins with a user message. It also begins with an answer that no user message
-// precedes, or that cannot belong to the turn before; the user message was then lost. Where
-// prompts are not recorded, each answer after one that ended begins a turn.
-// System messages and compactions are part of a turn and do not begin one. A user message
+// A turn begins with a user message. It also begins with an answer that no user message precedes, or that cannot
+// belong to the turn before; the user message was then lost. Where prompts are not recorded, each answer after one
+// that ended begins a turn. System messages and compactions are part of a turn and do not begin one. A user message
 // that still waits in a queue is not part of any turn.
 type Turns struct {
 	open     bool
@@ -163,8 +155,7 @@ type TurnMessage struct {
 	Trace  *MessageTrace
 }
 
-// Next reports whether a turn begins with the next message, and whether the user message
-// of that turn was lost.
+// Next reports whether a turn begins with the next message, and whether the user message of that turn was lost.
 func (t *Turns) Next(m TurnMessage) (begins, lost bool) {
 	switch {
 	case m.Role == RoleUser && m.Queued:
@@ -186,8 +177,7 @@ func (t *Turns) Next(m TurnMessage) (begins, lost bool) {
 // turn: its source reports another turn index, or the turn was already answered
 // completely and the message is what a crash left of another answer.
 //
-// An answer that replaces one that a rewind hid belongs to the turn while its user
-// message is visible.
+// An answer that replaces one that a rewind hid belongs to the turn while its user message is visible.
 func (t *Turns) endsBefore(m *TurnMessage) bool {
 	if t.answer == nil || t.answer.Hidden && t.question != nil && !t.question.Hidden {
 		return false
