@@ -49,7 +49,7 @@ bench: ## each beside its peer or floor, in the same run
 
 secrets: ## gitleaks, which knows nothing of how agenttrace redacts, judges its own examples and what was stored and forwarded
 	cd tools/gitleaks && go test ./...
-	dir=$$(mktemp -d) && AGENTTRACE_EVIDENCE=$$dir go test -count=1 -run 'Secrets|Corpus' ./redact ./collector && cd tools/gitleaks && go run . $$dir && rm -r $$dir
+	dir=$$(mktemp -d) && AGENTTRACE_EVIDENCE=$$dir go test -count=1 -run 'Secrets|Corpus' ./redact ./collector && cd tools/gitleaks && AGENTTRACE_EVIDENCE=$$dir go test -count=1 -run Evidence . && rm -r $$dir
 
 kubeconform: ## the manifests of deploy/kubernetes against the schemas of Kubernetes
 	cd tools/kubeconform && go test ./... && ./check ../../deploy/kubernetes
