@@ -55,8 +55,8 @@ func TestDeletedSessionComesBackOnlyIfItIsWanted(t *testing.T) {
 		{"import of the directory after a line without news", text + "\n", importer.Options{}, dir, false},
 		{"import of the directory with Again", text + "\n", importer.Options{Again: true}, dir, true},
 		{"import of the file", text + "\n", importer.Options{}, path, true},
-		{"import of the directory after another turn", text + strings.ReplaceAll(claudeFile("s1", "and now"),
-			"2026-01-02", "2096-01-02"),
+		{"import of the directory after another turn", text + strings.NewReplacer("2026-01-02",
+			"2096-01-02", `"s11"`, `"s13"`, `"s12"`, `"s14"`).Replace(claudeFile("s1", "and now")),
 			importer.Options{}, dir, true},
 	} {
 		write(t, path, step.text)
