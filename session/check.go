@@ -326,3 +326,429 @@ func compactionTail(parts []Part) (tail string, ok bool) {
 	}
 	return tail, ok
 }
+
+// rule is one of the invariants of a session, and the rows that it is applied to.
+type rule struct {
+	name string
+	of   rowKind
+	// check reports with [checker.report] how the row breaks the rule.
+	check func(*checker, *checkedRow)
+}
+
+// rules is the list of all invariants of a session. Those on parts are what the AI SDK v6 requires of a UIMessagePart,
+// and which values the columns beside data_json repeat.
+var rules = []rule{
+	{"ids", ofAny, func(c *checker, r *checkedRow) {
+		c.reportIf(r.id == "", "id is empty")
+	}},
+	{"unique-ids", ofMessage | ofPart, func(c *checker, r *checkedRow) {
+		id := rowID{r.kind, r.id}
+		c.reportIf(c.ids[id] && r.id != "", "%s has the id of an earlier %s", r.path, kindNames[r.kind])
+		c.ids[id] = true
+	}},
+	{"owner", ofMessage | ofPart, checkOwner},
+	{"parent", ofSession, checkParent},
+	{"utf8", ofAny, checkUTF8},
+	{"times", ofAny, func(c *checker, r *checkedRow) {
+		c.reportIf(r.updated < r.created, "updated_at %d is before created_at %d", r.updated, r.created)
+	}},
+	{"json", ofAny, checkJSON},
+	{"permissions", ofSession, checkPermissions},
+	{"usage", ofSession | ofMessage, checkUsage},
+	{"total", ofSession, func(c *checker, _ *checkedRow) {
+		got, want := c.t.Session.TotalTokens, c.t.Session.Usage().Total()
+		c.reportIf(got != want, "total_tokens is %d, the buckets sum to %d", got, want)
+	}},
+	{"rollup", ofSession, func(c *checker, _ *checkedRow) {
+		got, want := c.t.Session.Usage(), c.t.ContextUsage()
+		c.reportIf(got != want, "buckets are %+v, the messages that count sum to %+v", got, want)
+	}},
+	{"cost", ofSession, func(c *checker, _ *checkedRow) {
+		cost := c.t.Session.CostUSD
+		c.reportIf(!(cost >= 0) || math.IsInf(cost, 0), "cost_usd is %v", cost)
+	}},
+	{"role", ofMessage, func(c *checker, r *checkedRow) {
+		role := r.message.Message.Role
+		c.reportIf(role != RoleUser && role != RoleAssistant && role != RoleSystem, "role is %q", role)
+	}},
+	{"message-order", ofMessage, func(c *checker, r *checkedRow) {
+		if r.before != nil && r.message.Message.Compare(&r.before.message.Message) < 0 {
+			c.report("comes after %s, which is later", r.before.where())
+		}
+	}},
+	{"metadata", ofMessage, checkMetadata},
+	{"part-index", ofMessage, checkIndexes},
+	{"part-order", ofPart, func(c *checker, r *checkedRow) {
+		if r.index > 0 {
+			before := r.message.Parts[r.index-1].Index
+			c.reportIf(r.part.Index < before, "index %d comes after index %d", r.part.Index, before)
+		}
+	}},
+	{"part-gap", ofMessage, checkGaps},
+	{"type", ofPart, checkType},
+	{"type-column", ofData, func(c *checker, r *checkedRow) {
+		raw := r.data["type"]
+		c.reportIf(!isString(raw) || text(raw) != r.part.Type, "type is %q, in data_json it is %s", r.part.Type,
+			show(raw))
+	}},
+	{"text", ofData, checkShape},
+	{"file", ofData, checkShape},
+	{"source", ofData, checkShape},
+	{"data", ofData, checkData},
+	{"compaction", ofData, checkCompaction},
+	{"tool", ofData, checkShape},
+	{"tool-columns", ofPart, checkToolColumns},
+	{"tool-state", ofData, checkToolState},
+}
+
+// partShapes are what the data_json of parts has to have, by rule and type.
+var partShapes = map[string]map[string]shape{
+	"text": {"text": textShape, "reasoning": textShape},
+	"file": {"file": {{"mediaType", aString, false}, {"url", aString, false}, {"filename", aString, true}}},
+	"source": {
+		"source-url": {{"sourceId", aString, false}, {"url", aString, false}, {"title", aString, true}},
+		"source-document": {{"sourceId", aString, false}, {"mediaType", aString, false}, {"title", aString, false},
+			{"filename", aString, true}},
+	},
+	"tool": {
+		"tool-": {{"toolCallId", aString, false}, {"toolName", aString, true}, {"providerExecuted", aBool, true}},
+		"dynamic-tool": {{"toolCallId", aString, false}, {"toolName", aString, false},
+			{"providerExecuted", aBool, true}},
+	},
+}
+
+// The shapes of parts of several types, and of other objects.
+var (
+	textShape       = shape{{"text", aString, false}, {"state", aTextState, true}}
+	metadataShape   = shape{{"agent", anOptional, true}, {"system_prompt_digest", aDigest, true}}
+	compactionShape = shape{{"summary", aString, false}, {"tail_start_id", aMessageID, true}, {"auto", aBool, true},
+		{"summary_tokens", aCount, true}}
+	permissionShape = shape{{"permission", aName, false}, {"pattern", aString, false}, {"action", aRuleAction, false},
+		{"source", aRuleSource, true}, {"added_at", aTime, true}}
+	usageShape = shape{{"input", aCount, true}, {"output", aCount, true}, {"reasoning", aCount, true},
+		{"cache_read", aCount, true}, {"cache_write", aCount, true}}
+	approvalShape = shape{{"id", aString, false}}
+	reasonShape   = shape{{"reason", aString, true}}
+)
+
+func checkShape(c *checker, r *checkedRow) {
+	c.want(partShapes[c.rule][typeFamily(r.part.Type)], r.data, "")
+}
+
+func checkOwner(c *checker, r *checkedRow) {
+	got := r.message.Message.SessionID
+	if r.part != nil {
+		if got, want := r.part.MessageID, r.message.Message.ID; got != want {
+			c.report("message_id is %q, want %q", got, want)
+		}
+		got = r.part.SessionID
+	}
+	if want := c.t.Session.ID; got != want {
+		c.report("session_id is %q, want %q", got, want)
+	}
+}
+
+func checkParent(c *checker, _ *checkedRow) {
+	s := &c.t.Session
+	if s.ParentMessageID != nil && s.ParentID == nil {
+		c.report("parent_message_id is %q, but parent_id is null", *s.ParentMessageID)
+	}
+	if s.ParentID != nil && *s.ParentID == s.ID {
+		c.report("parent_id is the session's own id")
+	}
+}
+
+func checkUTF8(c *checker, r *checkedRow) {
+	var columns []string
+	switch r.kind {
+	case ofSession:
+		columns = SessionColumns.InvalidUTF8(&c.t.Session)
+	case ofMessage:
+		columns = MessageColumns.InvalidUTF8(&r.message.Message)
+	default:
+		columns = PartColumns.InvalidUTF8(r.part)
+	}
+	for _, column := range columns {
+		c.report("%s is not valid UTF-8", column)
+	}
+}
+
+func checkJSON(c *checker, r *checkedRow) {
+	s := &c.t.Session
+	switch r.kind {
+	case ofMessage:
+		if r.data == nil {
+			c.report("metadata_json is not a JSON object")
+		}
+		return
+	case ofPart:
+		if r.data == nil {
+			c.report("data_json is not a JSON object")
+		}
+		return
+	}
+	if _, ok := array(s.PermissionsJSON); !ok {
+		c.report("permissions_json is not a JSON array")
+	}
+	if _, ok := object(s.MetadataJSON); !ok {
+		c.report("metadata_json is not a JSON object")
+	}
+	if s.ModelJSON != nil {
+		if _, ok := object(*s.ModelJSON); !ok {
+			c.report("model_json is neither null nor a JSON object")
+		}
+	}
+}
+
+func checkPermissions(c *checker, _ *checkedRow) {
+	list, _ := array(c.t.Session.PermissionsJSON)
+	for i, raw := range list {
+		r, ok := object(string(raw))
+		if !ok {
+			c.report("permissions_json[%d] is not an object", i)
+			continue
+		}
+		c.want(permissionShape, r, fmt.Sprintf("permissions_json[%d].", i))
+	}
+}
+
+func checkUsage(c *checker, r *checkedRow) {
+	if r.kind == ofSession {
+		columns := []string{"prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write"}
+		for i, n := range c.t.Session.Usage().buckets() {
+			c.reportIf(n < 0, "%s is %d", columns[i], n)
+		}
+		return
+	}
+	raw, has := r.data["usage"]
+	if !has || isNull(raw) {
+		return
+	}
+	usage, ok := object(string(raw))
+	if !ok {
+		c.report("usage is %s, want an object", show(raw))
+		return
+	}
+	c.want(usageShape, usage, "usage.")
+}
+
+func checkMetadata(c *checker, r *checkedRow) {
+	if raw, has := r.data["model"]; has && !isNull(raw) {
+		if err := decodeValue("model", raw, new(Model)); err != nil {
+			c.report("%v", err)
+		}
+	}
+	c.want(metadataShape, r.data, "")
+	if raw, has := r.data["agenttrace"]; has {
+		var trace MessageTrace
+		if err := decodeValue("agenttrace", raw, &trace); err != nil {
+			c.report("%v", err)
+		} else if d := trace.ToolCatalogDigest; d != "" && !isDigest(d) {
+			c.report("agenttrace.tool_catalog_digest is %q, want %s", d, aDigest.name)
+		}
+	}
+}
+
+// checkIndexes reports with the rows of the parts.
+func checkIndexes(c *checker, r *checkedRow) {
+	seen := make(map[int64]bool, len(r.message.Parts))
+	for j := range r.message.Parts {
+		p := &r.message.Parts[j]
+		c.row = &checkedRow{kind: ofPart, id: p.ID, path: fmt.Sprintf("%s.parts[%d]", r.path, j)}
+		c.reportIf(p.Index < 0, "index is %d", p.Index)
+		c.reportIf(seen[p.Index], "index %d is taken by an earlier part", p.Index)
+		seen[p.Index] = true
+	}
+}
+
+func checkGaps(c *checker, r *checkedRow) {
+	places := make(map[int64]bool, len(r.message.Parts))
+	last := int64(-1)
+	for j := range r.message.Parts {
+		if index := r.message.Parts[j].Index; index >= 0 {
+			places[index] = true
+			last = max(last, index)
+		}
+	}
+	n := int64(len(places))
+	if last < n {
+		return
+	}
+	var trace struct {
+		Incomplete bool `json:"incomplete"`
+	}
+	if raw, has := r.data["agenttrace"]; has && json.Unmarshal(raw, &trace) == nil && trace.Incomplete {
+		return
+	}
+	missing := int64(0)
+	for places[missing] {
+		missing++
+	}
+	c.report("has %d parts up to index %d; %d is missing", n, last, missing)
+}
+
+// IsToolType reports whether parts of a type are tool calls: of a tool that the type names after
+// "tool-", or of one that the part names. [Check] reports a type that names none.
+func IsToolType(partType string) bool {
+	return strings.HasPrefix(partType, "tool-") || partType == "dynamic-tool"
+}
+
+// typeFamily returns the type of a part, of which a name after "tool-" or "data-" is left out. It is "" if there is no
+// name.
+func typeFamily(partType string) string {
+	for _, prefix := range []string{"tool-", "data-"} {
+		if name, ok := strings.CutPrefix(partType, prefix); ok {
+			if name == "" {
+				return ""
+			}
+			return prefix
+		}
+	}
+	return partType
+}
+
+// isTool reports whether the part is a tool call of a type that is valid.
+func (r *checkedRow) isTool() bool {
+	family := typeFamily(r.part.Type)
+	return family == "tool-" || family == "dynamic-tool"
+}
+
+func checkType(c *checker, r *checkedRow) {
+	switch typeFamily(r.part.Type) {
+	case "text", "reasoning", "dynamic-tool", "file", "source-url", "source-document", "step-start", "tool-", "data-":
+	default:
+		c.report("type is %q", r.part.Type)
+	}
+}
+
+func checkData(c *checker, r *checkedRow) {
+	// A compaction without data violates a separate rule.
+	if r.part.Type == TypeCompaction || typeFamily(r.part.Type) != "data-" {
+		return
+	}
+	_, has := r.data["data"]
+	c.reportIf(!has, "data is missing")
+	c.want(shape{{"id", aString, true}}, r.data, "")
+}
+
+// checkCompaction requires the form that the AI SDK accepts. The flat form of the guide is
+// a violation here, although readers of compactions accept it.
+func checkCompaction(c *checker, r *checkedRow) {
+	if r.part.Type != TypeCompaction {
+		return
+	}
+	if role := r.message.Message.Role; role != RoleAssistant {
+		c.report("is in a message of role %q", role)
+	}
+	data, ok := object(string(r.data["data"]))
+	if !ok {
+		if _, flat := r.data["summary"]; flat {
+			c.report("is flat: wrap its fields in data")
+		} else {
+			c.report("data is %s, want an object", show(r.data["data"]))
+		}
+		return
+	}
+	c.want(compactionShape, data, "data.")
+}
+
+func checkToolColumns(c *checker, r *checkedRow) {
+	if !r.isTool() {
+		if r.part.ToolState != nil {
+			c.report("tool_state is %q on a part of type %q", *r.part.ToolState, r.part.Type)
+		}
+		return
+	}
+	if r.data == nil {
+		return
+	}
+	for _, repeated := range []struct {
+		column string
+		got    *string
+		key    string
+	}{{"tool_call_id", r.part.ToolCallID, "toolCallId"}, {"tool_state", r.part.ToolState, "state"}} {
+		raw := r.data[repeated.key]
+		switch got, has, want := repeated.got, isString(raw), text(raw); {
+		case got == nil && has:
+			c.report("%s is null, %s is %q", repeated.column, repeated.key, want)
+		case got != nil && (!has || *got != want):
+			c.report("%s is %q, %s is %s", repeated.column, *got, repeated.key, show(raw))
+		}
+	}
+}
+
+// toolStates has the values that each state of a tool part requires and excludes.
+var toolStates = map[string]struct {
+	needs, excludes []string
+	// approval is what the approval of its call must be: nothing, or else its answer is one of these values of JSON,
+	// where "" is an approval without an answer.
+	approval []string
+	// optional reports that it need not be there.
+	optional bool
+	// may are keys of this state alone.
+	may shape
+}{
+	StateInputStreaming:    {nil, []string{"output", "errorText"}, nil, true, nil},
+	StateInputAvailable:    {[]string{"input"}, []string{"output", "errorText"}, nil, true, nil},
+	StateApprovalRequested: {[]string{"input"}, []string{"output", "errorText"}, []string{""}, false, nil},
+	StateApprovalResponded: {[]string{"input"}, []string{"output", "errorText"}, []string{"true", "false"}, false, nil},
+	StateOutputAvailable: {[]string{"input", "output"}, []string{"errorText"}, []string{"true"}, true,
+		shape{{"preliminary", aBool, true}}},
+	StateOutputError: {[]string{"errorText"}, []string{"output"}, []string{"true"}, true,
+		shape{{"errorText", aString, true}}},
+	StateOutputDenied: {[]string{"input"}, []string{"output", "errorText"}, []string{"false"}, false, nil},
+}
+
+func checkToolState(c *checker, r *checkedRow) {
+	if !r.isTool() {
+		return
+	}
+	name := text(r.data["state"])
+	state, known := toolStates[name]
+	if !known {
+		c.report("state is %s", show(r.data["state"]))
+		return
+	}
+	for _, key := range state.needs {
+		if _, has := r.data[key]; !has {
+			c.report("state is %s, but %s is missing", name, key)
+		}
+	}
+	for _, key := range state.excludes {
+		if _, has := r.data[key]; has {
+			c.report("state is %s, but there is %s", name, key)
+		}
+	}
+	c.want(state.may, r.data, "")
+	raw, has := r.data["approval"]
+	switch {
+	case !has && !state.optional:
+		c.report("state is %s, but approval is missing", name)
+	case has && state.approval == nil:
+		c.report("state is %s, but there is approval", name)
+	case has:
+		c.approval(name, raw, state.approval)
+	}
+}
+
+// approval checks the approval of a tool call, whose answer must be one of those given.
+func (c *checker) approval(state string, raw json.RawMessage, answers []string) {
+	approval, ok := object(string(raw))
+	if !ok {
+		c.report("approval is %s, want an object", show(raw))
+		return
+	}
+	c.want(approvalShape, approval, "approval.")
+	answer, answered := approval["approved"]
+	_, reasoned := approval["reason"]
+	if answers[0] == "" {
+		if answered || reasoned {
+			c.report("state is %s, but approval has an answer", state)
+		}
+		return
+	}
+	if !slices.Contains(answers, string(answer)) {
+		c.report("state is %s, but approval.approved is %s", state, show(answer))
+	}
+	c.want(reasonShape, approval, "approval.")
+}
