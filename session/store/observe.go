@@ -28,7 +28,7 @@ type observer struct {
 	fresh, pending map[ObservationKey]bool
 	// left are observations that have no owner any more.
 	left []Observation
-	// scores are what evaluations may be about that changed: see apply_scores.go.
+	// scores are what evaluations may be about that changed: see annotation.go.
 	scores map[string]bool
 }
 
