@@ -110,10 +110,20 @@ func (c *scan) all(i, to int) {
 	}
 }
 
+// inBytes reports whether i is amid the bytes of a picture in Base64, in which each short word and key is somewhere:
+// g+Mdp+bISb.
+func (c *scan) inBytes(i int) bool {
+	const around = 128
+	lo, hi := max(c.floor, i-around), min(len(c.s), i+around)
+	return hi-lo == 2*around && run(c.s[:hi], lo, alnum|plusSlash) == hi
+}
+
 // ask has the literal at begin find its secret, and reports whether all up to the end of what was found last is done
 // with. Where it is not, what was found is elsewhere, such as in the rows of a table, and there may be more before it.
 func (c *scan) ask(e *entry, begin int) bool {
 	switch {
+	case (e.key != nil || e.phrase != nil) && c.inBytes(begin):
+		return false
 	case e.key != nil:
 		return c.named(e, begin)
 	case e.phrase != nil:
@@ -126,7 +136,7 @@ func (c *scan) ask(e *entry, begin int) bool {
 		//
 		// What a marker of the rule begins is the rest of a value that was longer than the rule looks.
 		if end > start && start >= c.floor && !strings.HasPrefix(c.s[start:end], e.rule.marker) &&
-			!marked(c.s[start:end]) {
+			!marked(c.s[start:end]) && (end-start > 1<<10 || !c.inBytes(start)) {
 			return c.note(start, end, e.rule.marker)
 		}
 	}
