@@ -148,15 +148,12 @@ func flatPart(content object) object {
 			return object{"type": quoted(kind), "url": quoted(url), "mime_type": file["mime_type"]}
 		}
 	}
-	kind := "text"
-	switch shapes[content.str("type")] {
-	case "reasoning":
-		kind = "reasoning"
-	case "call", "provider_call", "result":
+	kind := shapes[content.str("type")]
+	if !content.has("text") || slices.Contains([]string{"call", "provider_call", "result"}, kind) {
 		return nil
 	}
-	if !content.has("text") {
-		return nil
+	if kind != "reasoning" {
+		kind = "text"
 	}
 	return object{"type": quoted(kind), "text": content["text"]}
 }

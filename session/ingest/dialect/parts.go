@@ -439,19 +439,15 @@ const inlineSize = 16 << 10
 const elsewhere = "@@@langfuseMedia:type="
 
 func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
-	source := []object{o}
+	source, id := []object{o}, ""
 	for _, key := range []string{"source", "image_url", "input_audio", "image", "audio", "video", "file", "document",
 		"inlineData", "fileData", "media", "data"} {
 		if in := o.inner(key); in != nil {
-			source = append(source, in)
+			source, id = append(source, in), cmp.Or(id, in.str("id"))
 		}
 	}
-	kind, id := o.str("type"), ""
 	p := fact.Part{Kind: fact.PartFile, Name: o.str("filename", "name", "title", "displayName", "file_name")}
-	for i, o := range source {
-		if i > 0 {
-			id = cmp.Or(id, o.str("id"))
-		}
+	for _, o := range source {
 		p.MediaType = cmp.Or(p.MediaType, o.str("mediaType", "media_type", "mime_type", "mimeType", "contentType"),
 			formats[o.str("format")])
 		p.Name = cmp.Or(p.Name, o.str("filename", "name", "file_name"))
@@ -476,17 +472,13 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 	if len(p.URL) > inlineSize && hasPrefix(p.URL, "data:") {
 		p.URL = ""
 	}
-	modality := o.str("modality")
 	for _, of := range []string{"image", "audio", "video"} {
-		if modality == "" && strings.Contains(kind, of) {
-			modality = of
+		if p.MediaType == "" && strings.Contains(o.str("modality", "type"), of) {
+			p.MediaType = of + "/*"
 		}
 	}
-	if p.MediaType == "" && modality != "" {
-		p.MediaType = modality + "/*"
-	}
 	if p.MediaType == "" && p.URL == "" && p.Name == "" {
-		p = fact.Part{Kind: fact.PartOther, Name: kind}
+		p = fact.Part{Kind: fact.PartOther, Name: o.str("type")}
 		if len(raw) <= inlineSize {
 			p.Data = bytes.Clone(raw)
 		}
