@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // elsewhere finds the secret that belongs to the label though no sign joins them: the value of a name, what was to be
@@ -16,7 +18,110 @@ func (m *mention) elsewhere() bool {
 	} else if m.inRow() {
 		m.c.table(m)
 	}
-	return m.nearby()
+	m.tuples()
+	return m.nearby() || m.answer()
+}
+
+// tuples notes the secrets in the tuples whose members the label names with others: INSERT INTO users (name, password)
+// VALUES ('bob', 'SECRET'), struct{ user, pass string }{{"bob", "SECRET"}}.
+func (m *mention) tuples() {
+	const brackets = "(){}\"'"
+	s, open := m.s, since(m.s, m.lo, max(m.c.floor, m.lo-maxPair), brackets)
+	end := until(s, m.hi, maxPair, brackets)
+	if open == 0 || end == len(s) || !oneByteOf("({\"'", s[open-1]) || !oneByteOf(")}\"'", s[end]) {
+		return
+	}
+	names, column, at := 0, -1, open
+	for name := range strings.FieldsFuncSeq(s[open:end], func(c rune) bool { return c == ',' || c == ';' }) {
+		if run(name, 0, keyBytes|space) < len(strings.TrimRight(name, "`[]")) {
+			return
+		}
+		if at += len(name) + 1; at > m.lo && column < 0 {
+			column = names
+		}
+		names++
+	}
+	next := skip(s, end+1, end+40, blanks+",:VALUESvaluesOT")
+	if names < 2 || next == len(s) || !oneByteOf("([{", s[next]) {
+		return
+	}
+	for limit := min(len(s), next+maxHeader); next < limit && m.c.afford(8); next++ {
+		switch b := s[next]; {
+		case oneByteOf("([{", b):
+			next = m.tuple(next+1, names, column)
+		case !oneByteOf(blanks+",&", b):
+			return
+		}
+	}
+}
+
+// tuple notes the secret in a column of the tuple at i, if that has as many members as names, and returns where it
+// ends, or where the first of the tuples in it begins.
+func (m *mention) tuple(i, names, column int) int {
+	var found span
+	n := 0
+	for end := min(len(m.s), i+maxPair); i < end; i++ {
+		switch b := m.s[i]; {
+		case oneByteOf(quotes, b):
+			stop := m.c.closing(i)
+			if n == column && found.hi == 0 {
+				found = span{i + 1, stop}
+			}
+			i = stop
+		case b == ',':
+			n++
+		case b == '{' || b == '[':
+			return i - 1
+		case oneByteOf(")}]", b):
+			if n+1 == names || n == names && oneByteOf(blanks+",", m.s[i-1]) {
+				m.join, m.quoted = pair, true
+				m.found(found.lo, found.hi)
+				return i
+			}
+		}
+	}
+	return i
+}
+
+// answer finds the secret that answers the question which the label is in: What is the password?␤bob: SECRET
+func (m *mention) answer() bool {
+	s := m.s
+	from, to := m.c.line(m.hi)
+	rest := strings.TrimRight(s[m.hi:to], blanks)
+	if len(rest) > 80 || !strings.HasSuffix(rest, "?") && (rest != "" ||
+		!slices.ContainsFunc(words["questions"], func(w string) bool { return indexFold(s[from:m.lo], w) >= 0 })) {
+		return false
+	}
+	// Before an answer is who gives it, and before that when: [10:23] ella: it's SECRET
+	lo := jsonscan.Space(s, to)
+	for range 2 {
+		end := m.c.eol(min(lo, len(s)))
+		for k := min(end, lo+maxOpening*2); k > lo; k-- {
+			if oneByteOf(":>*.", s[k-1]) && (k == end || s[k] == ' ') {
+				lo = skip(s, k, end, " *")
+				break
+			}
+		}
+		if lo < end {
+			break
+		}
+		lo = jsonscan.Space(s, end)
+	}
+	for _, w := range words["openings"] {
+		if end := lo + len(w); end < len(s) && equalFold(s[lo:end], w) {
+			lo = end
+			break
+		}
+	}
+	if lo = skip(s, lo, lo+2, quotes+"*"); lo >= len(s) {
+		return false
+	}
+	hi := m.wordEnd(lo)
+	if hi < m.c.eol(hi) && !oneByteOf(",.;`*'\" ", s[hi]) || strings.HasPrefix(s[hi:], " ") && !digits(s[lo:hi]) {
+		return false
+	}
+	m.join, m.quoted = below, false
+	return m.found(lo, hi)
 }
 
 // heads reports whether the label ends the name of a section of an INI file: [passwords].
@@ -155,7 +260,8 @@ func (m *mention) near(t *token, by join) bool {
 	}
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
 	digest := f.kind == aUUID || f.kind == aHash
-	if (m.class == hint || digest && (m.class <= countable || t.hi-t.lo == 40)) && !m.hints(t) {
+	if (m.class == hint || digest && (m.class <= countable || t.hi-t.lo == 40) || f.kind == aToken && m.class == keyed) &&
+		!m.hints(t) {
 		return false
 	}
 	f.join, f.class = by, m.class
@@ -172,16 +278,25 @@ func (m *mention) near(t *token, by join) bool {
 func (m *mention) farFrom(t *token, by join) bool {
 	owned, quoted := t.f.is(isOwned), t.f.is(isQuoted)
 	switch k := t.f.kind; {
-	case k == aPin:
-		return owned || m.class <= countable
-	case k == aUUID:
-		return owned || m.class <= countable && by != apart && !quoted // token refreshed, request …
-	case by == ahead && (k == aPhrase || m.class == weak) && !quoted, // eslint-disable-next-line no-secrets, test_3 | pass
-		by != argument && by != fallback && (k == aWords || k < aHash ||
-			by != apart && (k == aText || k.named() && k != aPhrase && k != aNumbered)):
+	case k == aPin || k == aUUID:
+		return owned || m.class <= countable && (k == aPin || by != apart && !quoted) // token refreshed, request …
+	case k == aHash && t.hi-t.lo < 16 && (by == ahead || by == before), // c0ffee1 Rotate the signing key
+		by == ahead && (k == aPhrase || m.class == weak) && !quoted, // eslint-disable-next-line no-secrets, test_3 | pass
+		by != argument && by != fallback && (k == aWords || k < aHash || by != apart && (k == aText || k == aWord ||
+			k.named() && k != aPhrase && k != aNumbered && (t.f.is(isFamiliar) || m.class < secret || m.class == hint))):
 		return true
 	}
-	return has("ofLinks", m.c.ownerOf(t.lo))
+	return m.c.ownedApart(t.lo)
+}
+
+// ownedApart reports whether what is at i is the value of a name that has no secrets: host=…, wifi_ssid = …,
+// credentialsId: …, secretName: …, but not name: ….
+func (c *scan) ownedApart(i int) bool {
+	last, owner := "", c.ownerOf(i)
+	for w := range splitWords(owner) {
+		last = w
+	}
+	return has("ofLinks", last) || len(last) < len(owner) && equalFold(last, "name")
 }
 
 // hints reports whether the token may be the secret of a label that names none, or looks like what identifies
@@ -250,7 +365,8 @@ func (c *scan) readToken(i, to int) int {
 		end, v = i+k, v[:k]
 	}
 	// Most words have no digit and are words of a language: they are tokens only as the values of pairs.
-	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" && !byChance(v, 40) && !has("popular", v) ||
+	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" && !byChance(v, 40) && !has("popular", v) &&
+		!composed(v) ||
 		strings.Count(v, ":") > 2 { // the name of a resource
 		return end
 	}
@@ -258,7 +374,8 @@ func (c *scan) readToken(i, to int) int {
 	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
 	if v = s[lo:max(lo, hi)]; v != "" && !oneByteOf("-/$.~%@\\", v[0]) &&
-		(len(v) >= 6 && (digits(v) || strings.Count(v, "-") >= 2 || byChance(v, 40)) || ofValue(c.ownerOf(lo))) {
+		(len(v) >= 6 && (digits(v) || strings.Count(v, "-") >= 2 || byChance(v, 40) || composed(v)) ||
+			ofValue(c.ownerOf(lo))) {
 		c.addToken(lo, hi, false)
 	}
 	return end
@@ -449,7 +566,7 @@ func (c *scan) cells(line, sign string) []span {
 		if i < len(line) {
 			if b := line[i]; b == quote {
 				quote = 0
-			} else if quote == 0 && sign == "," && oneByteOf("\"'", b) && skip(line, start, i, " ") == i {
+			} else if quote == 0 && oneByteOf(",;", sign[0]) && oneByteOf("\"'", b) && skip(line, start, i, " ") == i {
 				quote = b
 			}
 			if quote != 0 || !strings.HasPrefix(line[i:], sign) {
@@ -473,7 +590,7 @@ func (c *scan) row(at, end int, sign string) bool {
 	// A row that has not as many cells as the header ends the table, unless it is a line that is drawn between rows.
 	cells := c.cells(line, sign)
 	if line != "" && strings.Trim(line, drawing) == "" {
-		return len(cells) == 1 || len(cells) == len(c.columns) // a line that is drawn
+		return true // a line that is drawn
 	}
 	if len(cells) != len(c.columns) {
 		return false

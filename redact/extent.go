@@ -26,6 +26,9 @@ func (m *mention) value(i int) (lo, hi int) {
 		return m.stringAt(i)
 	}
 	m.quoted = false
+	if lo, hi := m.bytesAt(i); hi > 0 {
+		return lo, hi
+	}
 	if lo, hi := m.wrapped(i); hi > 0 {
 		return lo, hi
 	}
@@ -57,17 +60,44 @@ func (m *mention) value(i int) (lo, hi int) {
 	return i, m.wordEnd(i)
 }
 
-// phraseEnd returns the end of the pass phrase without quotes at i, 0 where there is none: seed_phrase: twelve words.
+// phraseEnd returns the end of the pass phrase without quotes at i, which is the rest of its line or of its pair, 0
+// where there is none: seed_phrase: twelve words, Password=two words;Database=main.
 func (m *mention) phraseEnd(i int) int {
-	if m.join > spaced || !holdsFold(m.s[m.lo:m.hi], "phrase", "mnemonic") || !m.startsLine() {
+	starts := m.startsLine()
+	if m.class < secret || m.class == hint || m.join > spaced && !(m.join == bare && starts) {
 		return 0
 	}
-	hi := until(m.s, i, maxJudged, "\n\"")
-	if strings.Count(m.s[i:hi], " ") <= 2 || !spaceJoined(m.s[i:hi]) {
+	hi := until(m.s, i, maxJudged, ";\n\"(")
+	if hi < len(m.s) && m.s[hi] == '(' || m.join == tight && !starts && (hi == len(m.s) || m.s[hi] != ';') {
 		return 0
+	}
+	hi = skipBack(m.s, hi, i, blanks)
+	if strings.IndexByte(m.s[i:hi], ' ') < 0 || !spaceJoined(m.s[i:hi]) {
+		return 0
+	}
+	if m.join <= spaced && strings.Count(m.s[i:hi], " ") > 2 && holdsFold(m.s[m.lo:m.hi], "phrase", "mnemonic") {
+		m.join = sure
+	}
+	return hi
+}
+
+// bytesAt returns the bounds of the list of bytes at i: {0x1c, 0x10, …}, [91, 7, …], {'a', 'b', …}.
+func (m *mention) bytesAt(i int) (lo, hi int) {
+	if m.join > spaced || !oneByteOf("[{", m.s[i]) {
+		return 0, 0
+	}
+	if k := until(m.s, i, 16, "{"); k < len(m.s) && m.s[k] == '{' { // [_]u8{0x9b, …} has its type before it
+		i = k
+	}
+	lo = skip(m.s, i+1, i+40, blanks)
+	hi = until(m.s, lo, maxPair, "]}")
+	list := m.s[lo:hi]
+	if strings.Count(list, ",") < 7 ||
+		strings.Trim(list, "0123456789abcdefxABCDEF, \n\r\t'") != "" && strings.Count(list, "'") < 16 {
+		return 0, 0
 	}
 	m.join = sure
-	return skipBack(m.s, hi, i, blanks)
+	return lo, skipBack(m.s, hi, lo, blanks+",")
 }
 
 // noString reports whether only a string may be the value, or what is at i is the next name: key, name=value.
@@ -120,14 +150,25 @@ func (m *mention) skipMarkup(i int) int {
 			i = end + 1
 		}
 	}
+	if m.join <= spaced && s[i] == '(' { // KEY = (␤"SECRET")
+		if next := jsonscan.Space(s, i+1); next < len(s) && oneByteOf(quotes, s[next]) {
+			i = next
+		}
+	}
 	switch m.join {
 	case prose:
 		i, _ = elements(s, i, "<")
+		if end := run(s, i, lower); end < len(s) && s[end] == ' ' && has("fillers", s[i:end]) { // is now SECRET
+			i = end + 1
+		}
 	case pair:
 		i = jsonscan.Space(s, i)
 	}
 	if strings.HasPrefix(s[i:], `<<"`) { // of Erlang
 		return i + 2
+	}
+	if next := m.behindNumber(i); next > i {
+		return next
 	}
 	if i+1 < len(s) && oneByteOf("\"'", s[i+1]) && oneByteOf("bBrRfFuUNE@$L", s[i]) {
 		i++
@@ -135,9 +176,21 @@ func (m *mention) skipMarkup(i int) int {
 	return i
 }
 
+// behindNumber returns where the value begins behind a number that is none, i where there is no such number: the
+// address of a string, as debuggers have it, the kind of a password, enable secret 0 SECRET.
+func (m *mention) behindNumber(i int) int {
+	s := m.s
+	switch end := run(s, i, alnum); {
+	case m.join <= spaced && strings.HasPrefix(s[i:], "0x") && strings.HasPrefix(s[end:], ` "`),
+		m.join == bare && m.class >= secret && end == i+1 && class[s[i]]&digit != 0 && strings.HasPrefix(s[end:], " "):
+		return end + 1
+	}
+	return i
+}
+
 // stringAt returns the bounds of the string whose quote is at i, without it.
 func (m *mention) stringAt(i int) (lo, hi int) {
-	if m.c.closesString(i) {
+	if s := m.s; m.c.closesString(i) && !(s[i-1] == ' ' && i+2 < len(s) && oneByteOf("+.&|%:", s[i+1]) && s[i+2] != ' ') {
 		return 0, 0
 	}
 	m.quoted = true

@@ -162,14 +162,14 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		times, percent, harmless int
 		sealed                   bool
 	}{{"third", 2, 1, 1, false}, {"fresh_a", 5, 1, 1, false}, {"fresh_c", 5, 2, 1, false}, {"fresh_b", 5, 1, 1, false},
-		{"fresh_e", 5, 1, 5, false}, {"fresh_f", 5, 1, 1, false}, {"fresh_g", 5, 2, 1, false}, {"fresh_h", 5, 3, 1, true},
-		{"fresh_d", 5, 2, 1, false}, {"fresh_i", 5, 2, 1, false},
+		{"fresh_e", 5, 1, 3, false}, {"fresh_f", 5, 1, 1, false}, {"fresh_g", 5, 2, 1, false}, {"fresh_h", 5, 3, 1, true},
+		{"fresh_d", 5, 1, 2, false}, {"fresh_i", 5, 2, 1, false},
 		{"fresh_k", 5, 2, 1, false}, {"fresh_l", 5, 2, 1, false}, {"fresh_m", 5, 1, 1, false}, {"fresh_n", 5, 3, 1, false},
 		{"fresh_o", 5, 3, 1, false}, {"fresh_p", 5, 2, 1, false}, {"fresh_q", 7, 3, 1, false},
 		// Of the hardest looks, which no label is near in a fifth of the places. The weights know r, s and t.
-		{"fresh_r", 26, 12, 2, false}, {"fresh_s", 26, 20, 3, false}, {"fresh_t", 26, 20, 3, false},
-		{"fresh_u", 26, 17, 4, true}, {"fresh_v", 26, 10, 1, true},
-		{"fresh_w", 26, 12, 1, true}} {
+		{"fresh_r", 26, 8, 2, false}, {"fresh_s", 26, 16, 3, false}, {"fresh_t", 26, 16, 3, false},
+		{"fresh_u", 26, 12, 3, true}, {"fresh_v", 26, 6, 1, true},
+		{"fresh_w", 26, 6, 1, true}} {
 		secrets, harmless := readCorpus(t, c.name+".txt", c.times), readCorpus(t, c.name+"_harmless.txt", 1)
 		left, changed := 0, 0
 		log := func(what string, e corpusEntry, out string) {
@@ -228,37 +228,47 @@ func TestWhatPeopleTakeForSecrets(t *testing.T) {
 	}
 }
 
-// Cases that others wrote as a whole, with the secrets that they would choose between ‹ and ›.
+// readCases reads cases that others wrote as a whole, with the secrets that they would choose between ‹ and ›.
+func readCases(t testing.TB, name string) (cases []corpusEntry) {
+	b, err := os.ReadFile("testdata/corpus/" + name + ".txt")
+	testscale.Must(t, err)
+	for line := range strings.SplitSeq(strings.TrimSpace(string(b)), "\n") {
+		line = strings.NewReplacer("␤", "\n", "⇥", "\t", "␛", "\x1b").Replace(line)
+		e := corpusEntry{name, strings.NewReplacer("‹", "", "›", "").Replace(line), nil}
+		for _, piece := range strings.Split(line, "‹")[1:] {
+			secret, _, _ := strings.Cut(piece, "›")
+			e.secrets = append(e.secrets, secret)
+		}
+		cases = append(cases, e)
+	}
+	return cases
+}
+
+// Of the cases of others, few secrets are left, and few harmless texts change.
 func TestCasesOfOthers(t *testing.T) {
 	r := mustNew(t, Config{})
-	for name, percent := range map[string]int{"people_x": 16, "people_y": 15} {
-		lines := func(name string) []string {
-			b, err := os.ReadFile("testdata/corpus/" + name + ".txt")
-			testscale.Must(t, err)
-			return strings.Split(strings.TrimSpace(string(b)), "\n")
-		}
-		show := strings.NewReplacer("␤", "\n", "⇥", "\t", "␛", "\x1b").Replace
+	// The weights know all but s and t. Most of r is talk in which no word names the secret.
+	for part, percent := range map[rune]int{'x': 12, 'y': 10, 'p': 10, 'q': 19, 'r': 41, 's': 13, 't': 10} {
+		name, sealed := "people_"+string(part), part == 's' || part == 't'
 		left, n, changed := 0, 0, 0
-		for _, line := range lines(name) {
-			line = show(line)
-			out := r.Text(strings.NewReplacer("‹", "", "›", "").Replace(line))
-			for _, piece := range strings.Split(line, "‹")[1:] {
-				secret, _, _ := strings.Cut(piece, "›")
+		for _, e := range readCases(t, name) {
+			out := r.Text(e.text)
+			for _, secret := range e.secrets {
 				n++
 				if strings.Contains(out, secret) || leaked(out, []string{secret}) != "" {
 					left++
 				}
 			}
 		}
-		harmless := lines(name + "_harmless")
-		for _, line := range harmless {
-			if line = show(line); r.Text(line) != line {
+		harmless := readCases(t, name+"_harmless")
+		for _, e := range harmless {
+			if r.Text(e.text) != e.text {
 				changed++
 			}
 		}
 		t.Logf("%s: %d of %d secrets are left, %d of %d harmless texts are changed", name, left, n, changed, len(harmless))
-		if left*100 > percent*n || changed*50 > len(harmless) {
-			t.Errorf("%s: more than %d %% are left, or 2 %% changed", name, percent)
+		if left*100 > percent*n || changed*50 > len(harmless) && (!sealed || changed*25 > len(harmless)) {
+			t.Errorf("%s: more than %d %% are left, or too many changed", name, percent)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func readSigns() (rows []sign) {
 		{spaced, "blank", `<-· <<<· .·"`}, {cell, "", "│ ║ ┃ |"},
 		{sure, "tag", ">"}, {cell, "keyed none", ">"},
 		{prose, "", ",·it's·now· ,·it·is·now· ,·it's· ,·it·is· ,·now·"},
-		{sure, "keyed flag", ","}, {pair, "keyed", ","}, {bare, "", ","},
+		{sure, "keyed flag", ","}, {pair, "keyed", ", with·"}, {spaced, "blank", `{·"`}, {bare, "", ","},
 		{sure, "keyed", "value= content="},
 		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "は「 是「 為「 「 を として 已改为 改为 改成 设为 是 为 は 는· 은·"},
 		{flag, "blank", "/t·REG_SZ·/d· /t·REG_EXPAND_SZ·/d· -Value·"}, {argument, "none", "("},

@@ -65,6 +65,7 @@ const (
 	isFollowed               // words follow the value
 	hasCapitals              // the value has letters of both cases
 	isClose                  // few words are between label and value, of one sentence
+	isFamiliar               // the value is made of words that names in programs have
 	marks
 )
 
@@ -155,11 +156,26 @@ func (m *mention) secret(lo, hi int) bool {
 	}
 	f := m.valueFeatures(v, hi)
 	f.class, f.join, m.tried = m.class, m.join, span{lo, hi}
-	if m.never(f.kind, v, hi) {
+	if m.never(f.kind, v, hi) || m.captions(f, lo, hi) {
 		return false
 	}
 	f.marks |= m.labelMarks()
 	return m.judged(f, lo, hi)
+}
+
+// captions reports whether the value s[lo:hi] is of words for people that name a secret: forgot.password=Passwort
+// vergessen?, <string name="error">Falsches Passwort</string>.
+func (m *mention) captions(f features, lo, hi int) bool {
+	if f.is(hasDigit) || m.join == prose && !m.quoted {
+		return false
+	}
+	words := m.s[lo:hi]
+	if f.is(isFollowed) && !m.quoted {
+		words = m.s[hi:until(m.s, hi, 60, ".,:;<>|=\"\n")]
+		hi += len(words)
+	}
+	return says(m.s[lo:hi]) ||
+		strings.IndexByte(words, ' ') >= 0 && holdsFold(words, "password", "passphrase", "passcode")
 }
 
 // never reports whether the value v of the kind, which ends at hi, is none whatever else speaks for it: a path, an
@@ -168,10 +184,12 @@ func (m *mention) secret(lo, hi int) bool {
 func (m *mention) never(k kind, v string, hi int) bool {
 	label := m.s[m.lo:m.hi]
 	switch {
-	case m.neverLooks(k, v),
-		m.join == colon && !m.quoted && k.named() && strings.HasPrefix(m.s[hi:], ",\n"): // Token: actual,
+	case m.neverLooks(k, v), m.join == cell && m.lo > 0 && oneByteOf("${", m.s[m.lo-1]), // echo $TOKEN | cut -c1-4
+		m.join == colon && !m.quoted && k.named() && strings.HasPrefix(m.s[hi:], ",\n") &&
+			(k == aCamel || familiar(v)): // Token: actual,
 		return true
-	case m.join == item && (k < aHash && k != aPin && k != aUUID || k.named() && m.c.ownerOf(hi-len(v)) != ""):
+	case m.join == item &&
+		(k == aText || k < aHash && k != aPin && k != aUUID || k.named() && m.c.ownerOf(hi-len(v)) != ""):
 		return true // credentials: {region: eu-west-1, version: 2.1}
 	case m.join == bare:
 		label = strings.TrimRight(label, "sS")
@@ -183,7 +201,8 @@ func (m *mention) never(k kind, v string, hi int) bool {
 
 // neverLooks is never for what the value is: also unexpected token `('`, and pass `-Dname`.
 func (m *mention) neverLooks(k kind, v string) bool {
-	return k == aPath || k == aCode && !m.quoted || k == anAlgorithm && len(v) < 24 || strings.HasPrefix(v, "(*") ||
+	return k == aPath || k == aWord && len(v) < 4 || k == aCode && !m.quoted || k == anAlgorithm && len(v) < 24 ||
+		strings.HasPrefix(v, "(*") ||
 		k == aText && (m.class == weak || m.join != sure && message(v)) ||
 		m.class <= countable && !holds(v, alnum|foreign) || m.class == weak && v[0] == '-' && !digits(v)
 }
@@ -244,6 +263,7 @@ func (m *mention) valueFeatures(v string, end int) features {
 	f.set(isShort, len(v) < 6)
 	f.set(hasDigit, digits(v))
 	f.set(hasCapitals, holds(v, upper) && holds(v, lower))
+	f.set(isFamiliar, familiar(v))
 	// A bracket, a dot and a letter, or a space and an operator go on with an expression, of which the value is the head.
 	f.set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{.", rest[0]) >= 0 &&
 		(rest[0] != '.' || len(rest) > 1 && class[rest[1]]&letter != 0) ||

@@ -241,8 +241,8 @@ func (k *keyName) behind(owner, key string) keyClass {
 		return secret
 	case k.class == countable && (has("countingTokens", owner) || len(key) > 6 && equalFold(key[:6], "public")),
 		k.class == weak && has("otherPasses", owner),
-		k.joined == "key" && (len(owner) < 2 || has("otherKeys", owner)), // e.key === "Enter"
-		k.joined == "secret" && owner == "existing":
+		k.joined == "key" && (len(owner) < 2 || has("otherKeys", owner)),        // e.key === "Enter"
+		k.joined == "secret" && has("ofReferences", owner), key == "signingkey": // of Git, an id
 		return notSecret
 	}
 	return k.class

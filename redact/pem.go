@@ -35,7 +35,7 @@ func privateKey(c *scan, at, n int) (int, int) {
 		if label, _, ok := strings.Cut(rest[:min(len(rest), 60)], " KEY"); ok && strings.Contains(label, "PRIVATE") {
 			end = skip(s, end+len(label)-len("END")+len(" KEY"), len(s), "- BLOCK")
 		}
-		return unless(strings.Trim(body, " \t\r\n\\nr") == "" || len(body) < 120 && wordy(body), at, end) // or talk of keys
+		return unless(strings.Trim(body, " \t\r\n\\nr.") == "" || len(body) < 120 && wordy(body), at, end) // or talk of keys
 	}
 	end := unterminated(window, 0)
 	return unless(end == 0, at, i+end) // a header without a body is talk of keys

@@ -68,7 +68,8 @@ func (c *scan) phrased(e *entry, begin int) bool {
 		}
 		return false
 	case p.join == below: // $ gh auth token␤SECRET
-		return m.joined(jsonscan.Space(c.s, c.eol(hi)))
+		i := jsonscan.Space(c.s, c.eol(hi))
+		return strings.IndexByte(c.s[i:c.eol(i)], ' ') < 0 && m.joined(i)
 	case p.join != joins: // requirepass SECRET
 		if e.literal[0] == '\n' {
 			m.lo++
@@ -76,8 +77,10 @@ func (c *scan) phrased(e *entry, begin int) bool {
 		return m.joined(jsonscan.Space(c.s, hi))
 	}
 	// What people say is inflected and followed by words: "Das Passwort für den Server lautet SECRET".
-	if m.hi = inflected(c.s, begin, hi); partOfWord(c.s, begin, m.hi) {
-		return false
+	m.hi = inflected(c.s, begin, hi)
+	if id := c.s[m.hi:min(len(c.s), m.hi+4)]; partOfWord(c.s, begin, m.hi) ||
+		len(id) > 2 && oneByteOf("-_ ", id[0]) && equalFold(id[1:3], "id") && (len(id) < 4 || class[id[3]]&letter == 0) {
+		return false // Schlüssel-ID
 	}
 	return m.secretAt(m.sign())
 }
@@ -98,13 +101,13 @@ func (m *mention) behind(signs []string) int {
 	return 0
 }
 
-// inflected returns the end of the name s[lo:hi] with up to four more letters: Lösenordet, пароля.
+// inflected returns the end of the name s[lo:hi] with up to three more letters: Lösenordet, пароля.
 func inflected(s string, lo, hi int) int {
 	end := hi
 	if hi-lo < 5 || strings.HasPrefix(s[lo:hi], "the ") { // the pin, not the pinned
 		return hi
 	}
-	for n := 0; n < 4 && end < len(s); n++ {
+	for n := 0; n < 3 && end < len(s); n++ {
 		switch c := s[end]; {
 		case class[c]&lower != 0 && class[s[hi-1]]&lower != 0:
 			end++
@@ -124,9 +127,13 @@ func partOfWord(s string, lo, hi int) bool {
 // given finds a string among the arguments of the call that the label begins.
 func given(c *scan, m *mention) bool {
 	_, to := c.line(m.lo)
+	if oneByteOf("( ", c.s[m.hi-1]) {
+		to = min(to, m.callEnd())
+	}
 	c.readTokens(m.lo, min(m.hi+maxStatement, to))
 	for k := range c.tokens {
-		if t := &c.tokens[k]; t.f.is(isQuoted) && t.lo >= m.hi && t.lo < to {
+		// What another call within this one looks up is a name: setCredentials(config.get("user"), …).
+		if t := &c.tokens[k]; t.f.is(isQuoted) && t.lo >= m.hi && t.lo < to && !m.looksUp(t) {
 			if m.near(t, m.join) {
 				return true
 			}
@@ -135,14 +142,40 @@ func given(c *scan, m *mention) bool {
 	return false
 }
 
+// callEnd returns the end of the call whose arguments begin behind the label.
+func (m *mention) callEnd() int {
+	end := min(len(m.s), m.hi+maxStatement)
+	for i, depth := m.hi, 0; i < end; i++ {
+		switch b := m.s[i]; {
+		case oneByteOf(quotes, b) && !m.c.closesString(i):
+			i = min(end, m.c.closing(i))
+		case b == '(':
+			depth++
+		case b == ')':
+			if depth--; depth < 0 {
+				return i
+			}
+		}
+	}
+	return end
+}
+
+// looksUp reports whether the token is the argument of a call within the label's that looks something up.
+func (m *mention) looksUp(t *token) bool {
+	at := t.lo - 2
+	name := m.s[runBack(m.s, at, min(at, m.hi), word):at]
+	return at > m.hi && (m.s[at] == '(' && has("lookups", name) || m.s[at] == '[' && name != "")
+}
+
 // afterUser finds the password of a command that a user is named to, whatever command it is: -u USER -p PASSWORD.
 func afterUser(c *scan, m *mention) bool {
 	from, _ := c.line(m.lo)
 	// -p has many meanings (a port, a path, a project); only where a user was named before is it a password.
 	before := c.s[max(from, m.lo-maxKey):m.lo]
 	k := max(strings.LastIndex(before, "-u"), strings.LastIndex(before, "-U")) // of --user, too
-	if k < 0 || !bounded(before, runBack(before, k, 0, dash)) || strings.ContainsAny(before[k:], "|;&\n") {
-		// TOOL -u bob | mkdir -p directory: the user is of another command.
+	if k < 0 || !bounded(before, runBack(before, k, 0, dash)) || strings.ContainsAny(before[k:], "|;&\n") ||
+		holdsFold(before, "mysql", "mariadb") {
+		// TOOL -u bob | mkdir -p directory: the user is of another command. mysql -u bob -p shop: what follows is a database.
 		return false
 	}
 	m.class, m.dashes = ofTool, true

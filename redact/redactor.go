@@ -105,8 +105,9 @@ func spared(class keyClass, s string) bool {
 			return true // "token": "node scripts/count.js"
 		}
 	}
-	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || reference(s) || class == countable && number(s) ||
-		message(s) || says(s) || has("passwordWords", s) // {"password": "Passwort"} of a translation
+	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || reference(s) ||
+		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && placeholder(s) || message(s) || says(s) ||
+		has("passwordWords", s) // {"password": "Passwort"} of a translation
 }
 
 // holdsJSON reports whether s begins like an array or object of JSON.

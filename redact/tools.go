@@ -139,7 +139,7 @@ func (c *scan) give(user string, w span, by join) {
 		w.lo, w.hi = w.lo+1, min(w.hi, c.closing(w.lo))
 	}
 	v := c.text(w)
-	if v == "" || v[0] == '-' || noPassword(v) {
+	if v == "" || oneByteOf("-@", v[0]) || noPassword(v) {
 		return
 	}
 	c.m.join = by

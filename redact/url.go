@@ -122,7 +122,9 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 	host := c.hostAfter(lo, stop, limit)
 	if host < 0 {
 		// It may be cut before the host.
-		return unless(user == "" || stop-lo < 8 || !cutShort(s, stop) || number(s[lo:stop]), lo, stop)
+		part := s[lo:stop]
+		return unless(user == "" || len(part) < 8 || strings.IndexByte(part, ';') > 0 || !cutShort(s, stop) ||
+			number(part), lo, stop)
 	}
 	password := s[lo:host]
 	if len(password) < 2 || noPassword(password) || strings.HasPrefix(s[host+1:], "sha256") {

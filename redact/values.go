@@ -64,8 +64,6 @@ func (m *mention) kindOf(v string) kind {
 		return aCode
 	case m.isLabel(v):
 		return aLabel
-	case len(v) >= 16 && has("idPrefixes", v[:max(0, strings.IndexAny(v, "_-"))]):
-		return aDotted
 	case len(v) >= 7 && run(v, 0, digit|hexLower) == len(v) && digits(v):
 		return aHash
 	case tokenLike(v):
@@ -102,8 +100,9 @@ func (m *mention) isCode(v string) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
 		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
 		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
-		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) && !digits(v) || // a.Password
-		call(v) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
+		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) && familiar(v) || // a.Password
+		call(v) || colour(v) || strings.Contains(v, ").") || strings.Contains(v, "::") && len(v) < 40 ||
+		!m.quoted && expression(v)
 }
 
 // holdsFold reports whether s has one of the words, in whatever case.
@@ -153,14 +152,16 @@ func known(v string) kind {
 	switch {
 	case stops(v):
 		return aStop
-	case len(v) >= 4 && len(v) <= 12 && run(v, 0, digit|space) == len(v):
+	case len(v) >= 4 && len(v) <= 12 && run(v, 0, digit|space) == len(v),
+		len(v) < 10 && countDigits(v) > 3 && strings.Trim(strings.TrimRight(v, "#*"), "0123456789-") == "" &&
+			!date(v): // 4471*
 		return aPin
 	case len(v) >= 30 && run(v, 0, digit|dash) == len(v): // of BitLocker
 		return aToken
-	case number(v), version(v), strings.HasPrefix(v, "0x") && strings.Trim(v[2:], "0") == "",
+	case number(v), version(v), date(v), strings.HasPrefix(v, "0x") && strings.Trim(v[2:], "0") == "",
 		number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
 		return aNumber
-	case uuid(v):
+	case uuid(v), len(v) >= 16 && has("idPrefixes", v[:max(0, strings.IndexAny(v, "_-"))]):
 		return aUUID
 	case strings.Contains(v, "://") || mail(v):
 		return aURL
@@ -178,15 +179,15 @@ func known(v string) kind {
 
 // slashed reports whether v is of words that slashes join, as names of files, packages and patterns of them are.
 func slashed(v string) bool {
-	return strings.IndexByte(v, '/') > 0 && (strings.ContainsAny(v, ".*") || len(v) < 12 || strings.Count(v, "/") > 1) &&
-		wordy(v)
+	return strings.IndexByte(v, '/') > 0 && (strings.ContainsAny(v, ".*") || len(v) < 12 || strings.Count(v, "/") > 1 ||
+		familiar(v)) && wordy(v)
 }
 
 // stops reports whether v is a word that follows the name of a secret and is none, a date, a small number, a rule of
 // validation, a tag of a struct.
 func stops(v string) bool {
-	return has("stopWords", strings.TrimRight(v, ".,:;!?")) || has("stateWords", v) || date(v) ||
-		has("stopWords", v[:max(0, strings.IndexByte(v, '|'))]) || strings.HasPrefix(v, "min:") || // required|min:8
+	return has("stopWords", strings.TrimRight(v, ".,:;!?")) || has("stateWords", v) ||
+		has("stopWords", v[:max(0, strings.IndexAny(v, "|;,"))]) || strings.HasPrefix(v, "min:") || // required|min:8
 		identifierPath(v) && has("stopWords", v[strings.LastIndexByte(v, '.')+1:]) || // Optional.empty
 		number(v) && len(v) < 4 || strings.Contains(v, `:"`)
 }
@@ -233,17 +234,22 @@ func hasMarks(v string) bool {
 		holds(v, letter) && !strings.ContainsAny(v, " (){}[]<>|\"'`\\/:")
 }
 
-// spaceJoined reports whether v is of two words or more, the last of which may be a number, and none is one that
-// sentences are made with: a pass phrase.
+// spaceJoined reports whether v is of two words or more, some of which may be numbers: a pass phrase. If there are
+// words among them that sentences are made with, then the others have to be such as nobody writes of programs.
 func spaceJoined(v string) bool {
-	n := 0
+	n, stops, known := 0, 0, false
 	for w := range strings.FieldsSeq(v) {
 		n++
-		if run(w, 0, letter|foreign) < len(w) && run(w, 0, digit) < len(w) || has("stopWords", w) {
+		if run(w, 0, letter|foreign) < len(w) && run(w, 0, digit) < len(w) || has("asking", w) {
 			return false
 		}
+		if has("stopWords", w) {
+			stops++
+		} else {
+			known = known || familiar(w)
+		}
 	}
-	return n >= 2 && n <= 24 // as a wallet has
+	return n >= 2 && n <= 24 && (stops == 0 || n-stops >= 2 && !known) // a wallet has 24
 }
 
 // byChance reports whether v is of letters that follow each other as chance has them, or of letters of both cases with
@@ -263,6 +269,45 @@ func wordsNumber(v string) bool {
 	return wordFrom(v, 0, len(v)) == len(v) || end > 1 && end+2 < len(v) && // tig3rJumping
 		class[v[end-1]]&class[v[min(end+1, len(v)-1)]]&lower != 0 ||
 		class[v[0]]&lower != 0 && run(v, end, digit) == len(v) && !lists["sizes"][v[end:]]
+}
+
+// familiar reports whether v has a word that names in programs are made of: what people choose for a secret hardly ever
+// has one, and nearly all other names have. Of several words apart it is half of them.
+func familiar(v string) bool {
+	n, known, shortest := 0, 0, 2
+	if digits(v) { // with which three letters may be there by chance
+		shortest = 3
+	}
+	for i := 0; i < len(v); {
+		end := i
+		for end < len(v) && class[v[end]]&(letter|foreign) != 0 && (end == i || !(class[v[end]]&upper != 0 &&
+			(class[v[end-1]]&upper == 0 || end+1 < len(v) && class[v[end+1]]&lower != 0))) {
+			end++
+		}
+		if w := v[i:end]; len(w) > shortest {
+			n++
+			for _, ending := range [...]string{"", "s", "ed", "d", "ing"} {
+				stem, ends := strings.CutSuffix(w, ending)
+				if !ends {
+					continue
+				}
+				if len(stem) > 2 && has("familiar", stem) {
+					known++
+					break
+				}
+			}
+		}
+		i = max(end, i+1)
+	}
+	return known > 0 && (2*known >= n || strings.IndexByte(v, ' ') < 0)
+}
+
+// composed reports whether v is of words that signs join, three or some with a capital, and that no name in a program
+// has.
+func composed(v string) bool {
+	signs := look(v).marks
+	return len(v) >= 8 && signs > 0 && (signs > 1 || holds(v, upper)) && run(v, 0, slug|dot) == len(v) && !familiar(v) &&
+		!fileName(v)
 }
 
 // numbered reports whether what follows the last sign in v is a number of up to four digits, behind words that are not
@@ -434,7 +479,7 @@ func call(v string) bool {
 	end := run(v, 0, word|dot)
 	end = skip(v, end, min(end+1, len(v)-1), "!?") // System.fetch_env!("X")
 	return end > 0 && end < len(v) && class[v[0]]&digit == 0 &&
-		(oneByteOf("([", v[end]) || v[end] == '<' && strings.IndexByte(v[:end], '.') > 0)
+		(oneByteOf("([", v[end]) || v[end] == '<' && (strings.IndexByte(v[:end], '.') > 0 || class[v[0]]&upper != 0))
 }
 
 // identifierPath reports whether v is a name or names joined by dots.
@@ -450,6 +495,9 @@ func number(v string) bool {
 	}
 	if k := strings.Index(v, "e+"); k > 0 { // 1.7e+09
 		v = v[:k]
+	}
+	if i := run(v, 0, digit|dot); i > 0 && i < len(v) && has("units", v[i:]) { // 0.375rem
+		return true
 	}
 	return digits(v) && strings.Trim(v, "0123456789.,_-+%") == ""
 }
@@ -520,7 +568,7 @@ func marked(v string) bool {
 		return strings.IndexByte(v, ']') == len(v)-1 ||
 			strings.HasPrefix(v, "[omitted:") && strings.IndexByte(v, ' ') < 0
 	}
-	return strings.EqualFold(strings.Trim(v, "[]<>()*_ "), "redacted")
+	return len(v) < 40 && holdsFold(v, "redacted")
 }
 
 // sentence reports whether v is one of a language without spaces, which few of its bytes in ASCII are.
@@ -535,7 +583,8 @@ func sentence(v string) bool {
 // blank reports whether v is no value: a placeholder, redacted already, a command, a public key of Stripe, an id that
 // has a rule.
 func blank(v string) bool {
-	return sentence(v) || placeholder(v) || marked(v) ||
+	return sentence(v) || placeholder(v) || marked(v) || strings.HasPrefix(v, "!secret") ||
+		v[0] == '`' && v[len(v)-1] == '`' && strings.IndexByte(v, ' ') > 0 || // a command of a shell
 		strings.HasPrefix(v, "--") && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
 		strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") ||
 		len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA"))
@@ -558,14 +607,14 @@ func message(v string) bool {
 			stops++
 		}
 	}
-	return n >= 3 && stops > 0 && 4*stops >= n
+	return n >= 3 && stops > 0 && 4*stops >= n && !spaceJoined(v)
 }
 
 // placeholder reports whether v represents a secret without being one: ${TOKEN},
 // <password>, your-key, ****.
 func placeholder(v string) bool {
 	// ********, xxxx, ...: what hides a password on a screen is made of these.
-	if strings.Trim(v, "*.…xX/-_•●∙·") == "" || repeated(v) {
+	if strings.Trim(v, "*.…xX/-–—_•●∙·?") == "" || repeated(v) {
 		return true
 	}
 	last := v[len(v)-1]
@@ -573,7 +622,7 @@ func placeholder(v string) bool {
 	case '-': // of ${NAME:-$(command)}
 		return strings.HasPrefix(v, "-$")
 	case '$':
-		return variable(v[:until(v, 1, len(v), "/")]) // $HOME/name
+		return variable(v[:until(v, 1, len(v), "/@")]) || strings.HasPrefix(v, "$env(") // $HOME/name, $USER@$HOST
 	case '<':
 		return last == '>' && (!digits(v) || strings.ContainsAny(v, " ("))
 	case '#': // #{systemEnvironment['PASSWORD']}
@@ -585,7 +634,8 @@ func placeholder(v string) bool {
 	case '%':
 		return len(v) <= 3 || strings.HasPrefix(v, "%7B") || last == '%' && identifierPath(v[1:len(v)-1]) || v[1] == '('
 	}
-	return len(v) <= 40 && !digits(v) && standsIn(v)
+	return len(v) <= 40 && !digits(v) && standsIn(v) ||
+		slices.ContainsFunc(words["replacing"], func(w string) bool { return indexFold(v[:min(len(v), len(w))], w) == 0 })
 }
 
 // standsIn reports whether v, which has no digit, asks for a value to be put in its place:
@@ -615,7 +665,7 @@ func repeated(v string) bool {
 // place.
 func variable(v string) bool {
 	if len(v) > 1 && oneByteOf("{(", v[1]) {
-		return oneByteOf("})", v[len(v)-1]) || strings.IndexByte(v, '}') < 0 && v[1] == '('
+		return oneByteOf("})", v[len(v)-1]) || strings.IndexByte(v, '}') < 0
 	}
 	// A variable of a shell is in one case, $DB_PASSWORD or $password; $unFl0wer is a password that begins with a dollar.
 	name, index, _ := strings.Cut(strings.TrimSuffix(v[1:], "}"), "[") // $argv[1]

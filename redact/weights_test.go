@@ -58,6 +58,12 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 				loose = append(loose, prose, bare, argument, cell, below)
 			}
 			names := []kind{aWord, aDotted, aCamel, aNameDigit}
+			if !f.is(isFamiliar) {
+				names = names[:1]
+				if f.class > credential && f.is(ends) && f.join == bare && f.is(startsLine) || f.join == below {
+					names = nil // remote_password SECRET
+				}
+			}
 			assigned := f.class != keyed && (f.join == tight || f.join == flag || f.join == setting)
 			if secret && f.class <= countable && (f.kind == aWord || f.class == keyed && slices.Contains(names, f.kind)) &&
 				!assigned { // Tokens and keys are no words, unless somebody assigns one.
@@ -72,6 +78,8 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			weight := 1.0
 			if strings.HasPrefix(e.class, "!") {
 				weight = 2500
+			} else if e.class == "cases" {
+				weight = 100 // as somebody wrote it, with no others made of it
 			}
 			samples = append(samples, sample{f, secret, weight, strings.Clone(v), e.text})
 			return secret
@@ -128,6 +136,7 @@ func fit(samples []sample) {
 		}
 		for row := range m {
 			for k := range m[row] {
+				m[row][k] *= 0.99
 				total[row][k] += m[row][k] / rounds
 			}
 		}
@@ -159,6 +168,9 @@ func trainingTexts(t testing.TB) []corpusEntry {
 			if !strings.HasPrefix(name, "fresh") && name != "code_harmless" {
 				e.class = "!" + e.class
 			}
+			if name == "code_harmless" {
+				e.class = "cases"
+			}
 			texts = append(texts, corpusEntry{e.class, e.text, nil})
 		}
 	}
@@ -176,6 +188,12 @@ func trainingTexts(t testing.TB) []corpusEntry {
 		head, tail, _ := strings.Cut(around[i+1], Marker)
 		if text := around[i]; strings.HasPrefix(text, head) {
 			texts = append(texts, corpusEntry{"around", text, []string{text[len(head) : len(text)-len(tail)]}})
+		}
+	}
+	for _, part := range "xypqr" {
+		name := "people_" + string(part)
+		for _, e := range append(readCases(t, name), readCases(t, name+"_harmless")...) {
+			texts = append(texts, corpusEntry{"cases", e.text, e.secrets})
 		}
 	}
 	for name, text := range cleanTexts {

@@ -66,9 +66,9 @@ var words = strings.Fields("falcon winter dragon sunset orchid copper marble tun
 // marks), digits (as many), and one of some marks (m); 16, 17 and 20 are made by chance.
 var styles = [...]string{6: "T T 4", 1: "T m 4", 2: "w - T - 2", 3: "L ! 1", 4: "w - w - w - w", 5: "w w 2", 7: "w 1 w",
 	8: "w", 9: "w T 2", 10: "l _ 3 w", 11: "w . w . 3", 12: "T _ T _ 2", 13: "w - w - w", 14: "w w 1", 15: "T ß- w -ü 1",
-	18: "w . w . w", 19: "l - l", 21: "w _ w", 22: "w . w", 23: "w T", 24: "T - T", 25: "w \u00a0 w \u00a0 w", 26: "$",
+	18: "w . w . w", 19: "l - l", 21: "w _ w", 22: "w . w", 23: "w T", 24: "T - T", 25: "? \u00a0 ? \u00a0 ?", 26: "$",
 	27: "k 1", 28: "n 3", 29: "a n", 30: "c", 31: "k", 32: "a n n", 33: "a - n - n", 34: "n - n - 3",
-	35: "w _ w 1", 36: "w 1 - w", 37: "T 1 . 1", 38: "w \u00a0 w", 39: "w - T",
+	35: "w _ w 1", 36: "w 1 - w", 37: "T 1 . 1", 38: "? \u00a0 ?", 39: "w - T",
 	40: "T _ w _ w", 41: "T !", 42: "w m w", 43: "T = T", 44: "x", 45: "T", 46: "w w"}
 
 // Words of passwords that are used most: animals, games and names (k), and what password means in words (n), after what
@@ -105,6 +105,10 @@ func human(style int, rng *rand.Rand) string {
 			piece = word()
 		case "T":
 			piece = title()
+		case "?":
+			if piece = word(); rng.IntN(3) == 0 {
+				piece = title()
+			}
 		case "L":
 			piece = strings.NewReplacer("a", "4", "e", "3", "o", "0").Replace(title() + title())
 		case "l":
