@@ -282,11 +282,17 @@ func (m *mention) farFrom(t *token, by join) bool {
 		return owned || m.class <= countable && (k == aPin || by != apart && !quoted) // token refreshed, request …
 	case k == aHash && t.hi-t.lo < 16 && (by == ahead || by == before), // c0ffee1 Rotate the signing key
 		by == ahead && (k == aPhrase || m.class == weak) && !quoted, // eslint-disable-next-line no-secrets, test_3 | pass
-		by != argument && by != fallback && (k == aWords || k < aHash || by != apart && (k == aText || k == aWord ||
-			k.named() && k != aPhrase && k != aNumbered && (t.f.is(isFamiliar) || m.class < secret || m.class == hint))):
+		by != argument && by != fallback && (k == aWords || k < aHash || by != apart && m.ordinary(t.f)):
 		return true
 	}
 	return m.c.ownedApart(t.lo)
+}
+
+// ordinary reports whether a token is of words, or a name as programs have it.
+func (m *mention) ordinary(f features) bool {
+	k := f.kind
+	return k == aText || k == aWord || k.named() && k != aPhrase && k != aNumbered &&
+		(f.is(isFamiliar) || m.class < secret || m.class == hint)
 }
 
 // ownedApart reports whether what is at i is the value of a name that has no secrets: host=…, wifi_ssid = …,
