@@ -100,7 +100,8 @@ func (m *mention) isCode(v string) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
 		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
 		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
-		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) && familiar(v) || // a.Password
+		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
+			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
 		call(v) || colour(v) || strings.Contains(v, ").") || strings.Contains(v, "::") && len(v) < 40 ||
 		!m.quoted && expression(v)
 }
