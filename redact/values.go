@@ -569,7 +569,7 @@ func marked(v string) bool {
 		return strings.IndexByte(v, ']') == len(v)-1 ||
 			strings.HasPrefix(v, "[omitted:") && strings.IndexByte(v, ' ') < 0
 	}
-	return len(v) < 40 && holdsFold(v, "redacted")
+	return strings.EqualFold(strings.Trim(v, "[]<>()*_# ."), "redacted")
 }
 
 // sentence reports whether v is one of a language without spaces, which few of its bytes in ASCII are.

@@ -472,8 +472,8 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 	if len(p.URL) > inlineSize && hasPrefix(p.URL, "data:") {
 		p.URL = ""
 	}
-	for _, of := range []string{"image", "audio", "video"} {
-		if p.MediaType == "" && strings.Contains(o.str("modality", "type"), of) {
+	for _, of := range []string{o.str("modality"), "image", "audio", "video"} {
+		if p.MediaType == "" && of != "" && strings.Contains(o.str("modality", "type"), of) {
 			p.MediaType = of + "/*"
 		}
 	}
