@@ -26,9 +26,12 @@ func (m *mention) elsewhere() bool {
 // VALUES ('bob', 'SECRET'), struct{ user, pass string }{{"bob", "SECRET"}}.
 func (m *mention) tuples() {
 	const brackets = "(){}\"'"
-	s, open := m.s, since(m.s, m.lo, max(m.c.floor, m.lo-maxPair), brackets)
-	end := until(s, m.hi, maxPair, brackets)
-	if open == 0 || end == len(s) || !oneByteOf("({\"'", s[open-1]) || !oneByteOf(")}\"'", s[end]) {
+	s, end := m.s, until(m.s, m.hi, maxPair, brackets)
+	if end == len(s) || !oneByteOf(")}\"'", s[end]) {
+		return
+	}
+	open := since(s, m.lo, max(m.c.floor, m.lo-maxPair), brackets)
+	if open == 0 || !oneByteOf("({\"'", s[open-1]) {
 		return
 	}
 	names, column, at := 0, -1, open
@@ -41,7 +44,10 @@ func (m *mention) tuples() {
 		}
 		names++
 	}
-	next := skip(s, end+1, end+40, blanks+",:VALUESvaluesOT")
+	next := skip(s, end+1, end+40, blanks+",:")
+	if word := run(s, next, letter); equalFold(s[next:word], "values") {
+		next = skip(s, word, word+40, blanks)
+	}
 	if names < 2 || next == len(s) || !oneByteOf("([{", s[next]) {
 		return
 	}

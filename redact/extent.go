@@ -180,9 +180,14 @@ func (m *mention) skipMarkup(i int) int {
 // address of a string, as debuggers have it, the kind of a password, enable secret 0 SECRET.
 func (m *mention) behindNumber(i int) int {
 	s := m.s
-	switch end := run(s, i, alnum); {
-	case m.join <= spaced && strings.HasPrefix(s[i:], "0x") && strings.HasPrefix(s[end:], ` "`),
-		m.join == bare && m.class >= secret && end == i+1 && class[s[i]]&digit != 0 && strings.HasPrefix(s[end:], " "):
+	end := run(s, i, alnum)
+	word := until(s, min(len(s), end+1), maxKey, wordStops)
+	switch {
+	case m.join <= spaced && strings.HasPrefix(s[i:], "0x") && strings.HasPrefix(s[end:], ` "`):
+		return end + 1
+	case m.join == bare && m.class >= secret && end == i+1 && class[s[i]]&digit != 0 && strings.HasPrefix(s[end:], " ") &&
+		(word == len(s) || s[word] != ' '):
+		m.join = setting // the password 5 attempts later is a sentence
 		return end + 1
 	}
 	return i

@@ -156,17 +156,22 @@ func (m *mention) secret(lo, hi int) bool {
 	}
 	f := m.valueFeatures(v, hi)
 	f.class, f.join, m.tried = m.class, m.join, span{lo, hi}
-	if m.never(f.kind, v, hi) || m.captions(f, lo, hi) {
+	if m.never(f.kind, v, hi) {
 		return false
 	}
 	f.marks |= m.labelMarks()
+	if f.score() > 0 && m.captions(f, lo, hi) { // few get here: to look for captions takes longer than the score
+		return false
+	}
 	return m.judged(f, lo, hi)
 }
 
 // captions reports whether the value s[lo:hi] is of words for people that name a secret: forgot.password=Passwort
 // vergessen?, <string name="error">Falsches Passwort</string>.
 func (m *mention) captions(f features, lo, hi int) bool {
-	if f.is(hasDigit) || m.join == prose && !m.quoted {
+	// A command has other words, too: PGPASSWORD=SECRET pg_dump password_db.
+	if f.is(hasDigit) || m.join == prose && !m.quoted || m.join == flag || m.join == setting ||
+		shouted(m.s[m.lo:m.hi]) {
 		return false
 	}
 	words := m.s[lo:hi]
@@ -201,8 +206,8 @@ func (m *mention) never(k kind, v string, hi int) bool {
 
 // neverLooks is never for what the value is: also unexpected token `('`, and pass `-Dname`.
 func (m *mention) neverLooks(k kind, v string) bool {
-	return k == aPath || k == aWord && len(v) < 4 || k == aCode && !m.quoted || k == anAlgorithm && len(v) < 24 ||
-		strings.HasPrefix(v, "(*") ||
+	return k == aPath || k == aWord && len(v) < 4 && !(m.quoted && m.join <= spaced) ||
+		k == aCode && !m.quoted || k == anAlgorithm && len(v) < 24 || strings.HasPrefix(v, "(*") ||
 		k == aText && (m.class == weak || m.join != sure && message(v)) ||
 		m.class <= countable && !holds(v, alnum|foreign) || m.class == weak && v[0] == '-' && !digits(v)
 }

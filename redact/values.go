@@ -102,8 +102,7 @@ func (m *mention) isCode(v string) bool {
 		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
 		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
 			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
-		call(v) || colour(v) || strings.Contains(v, ").") || strings.Contains(v, "::") && len(v) < 40 ||
-		!m.quoted && expression(v)
+		call(v) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
 }
 
 // holdsFold reports whether s has one of the words, in whatever case.
@@ -142,7 +141,10 @@ func says(v string) bool {
 
 // expression reports whether v begins or ends as an expression does, or is a sum: a.b+c.d.
 func expression(v string) bool {
+	generic := run(v, 0, word)
 	return strings.IndexByte(v, '+') >= 0 && strings.IndexByte(v, '.') >= 0 && !digits(v) ||
+		strings.Contains(v, ").") || // f(password=True).count()
+		class[v[0]]&upper != 0 && generic < len(v) && v[generic] == '<' && (generic+2 >= len(v) || v[len(v)-1] == '>') ||
 		oneByteOf("([{<*&:!^", v[0]) && (!digits(v) || strings.ContainsAny(v[1:], ".{([")) ||
 		class[v[0]]&letter != 0 && strings.IndexByte(v, '{') > 0 ||
 		v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0
@@ -280,19 +282,11 @@ func familiar(v string) bool {
 		shortest = 3
 	}
 	for i := 0; i < len(v); {
-		end := i
-		for end < len(v) && class[v[end]]&(letter|foreign) != 0 && (end == i || !(class[v[end]]&upper != 0 &&
-			(class[v[end-1]]&upper == 0 || end+1 < len(v) && class[v[end+1]]&lower != 0))) {
-			end++
-		}
+		end := wordFrom(v, i, run(v, i, letter|foreign))
 		if w := v[i:end]; len(w) > shortest {
 			n++
 			for _, ending := range [...]string{"", "s", "ed", "d", "ing"} {
-				stem, ends := strings.CutSuffix(w, ending)
-				if !ends {
-					continue
-				}
-				if len(stem) > 2 && has("familiar", stem) {
+				if stem, ok := strings.CutSuffix(w, ending); ok && len(stem) > 2 && has("familiar", stem) {
 					known++
 					break
 				}
@@ -480,7 +474,7 @@ func call(v string) bool {
 	end := run(v, 0, word|dot)
 	end = skip(v, end, min(end+1, len(v)-1), "!?") // System.fetch_env!("X")
 	return end > 0 && end < len(v) && class[v[0]]&digit == 0 &&
-		(oneByteOf("([", v[end]) || v[end] == '<' && (strings.IndexByte(v[:end], '.') > 0 || class[v[0]]&upper != 0))
+		(oneByteOf("([", v[end]) || v[end] == '<' && strings.IndexByte(v[:end], '.') > 0)
 }
 
 // identifierPath reports whether v is a name or names joined by dots.
@@ -584,7 +578,8 @@ func sentence(v string) bool {
 // blank reports whether v is no value: a placeholder, redacted already, a command, a public key of Stripe, an id that
 // has a rule.
 func blank(v string) bool {
-	return sentence(v) || placeholder(v) || marked(v) || strings.HasPrefix(v, "!secret") ||
+	return sentence(v) || placeholder(v) || marked(v) || v == "!secret" ||
+		strings.HasPrefix(v, "!secret.yaml ") ||
 		v[0] == '`' && v[len(v)-1] == '`' && strings.IndexByte(v, ' ') > 0 || // a command of a shell
 		strings.HasPrefix(v, "--") && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
 		strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") ||
@@ -623,7 +618,8 @@ func placeholder(v string) bool {
 	case '-': // of ${NAME:-$(command)}
 		return strings.HasPrefix(v, "-$")
 	case '$':
-		return variable(v[:until(v, 1, len(v), "/@")]) || strings.HasPrefix(v, "$env(") // $HOME/name, $USER@$HOST
+		name, _, _ := strings.Cut(v, "@$") // $HOME/name, $USER@$HOST
+		return variable(name[:until(name, 1, len(name), "/")]) || strings.HasPrefix(v, "$env(")
 	case '<':
 		return last == '>' && (!digits(v) || strings.ContainsAny(v, " ("))
 	case '#': // #{systemEnvironment['PASSWORD']}
@@ -666,7 +662,7 @@ func repeated(v string) bool {
 // place.
 func variable(v string) bool {
 	if len(v) > 1 && oneByteOf("{(", v[1]) {
-		return oneByteOf("})", v[len(v)-1]) || strings.IndexByte(v, '}') < 0
+		return oneByteOf("})", v[len(v)-1]) || strings.IndexByte(v, '}') < 0 && strings.IndexByte(v, '(') > 0
 	}
 	// A variable of a shell is in one case, $DB_PASSWORD or $password; $unFl0wer is a password that begins with a dollar.
 	name, index, _ := strings.Cut(strings.TrimSuffix(v[1:], "}"), "[") // $argv[1]
