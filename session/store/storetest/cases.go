@@ -17,28 +17,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// link makes a batch of one link, with what it needs around it.
-func link(l store.SpanRef) store.Batch { return store.Batch{SpanRefs: []store.SpanRef{l}} }
-
-// base is a session with three turns that count 1, 10 and 100 tokens.
-func base() []store.Batch {
-	return []store.Batch{
-		user("s1", "u1", 10), assistant("s1", "a1", 11, 1),
-		user("s1", "u2", 20), assistant("s1", "a2", 21, 10),
-		user("s1", "u3", 30), assistant("s1", "a3", 31, 100),
-	}
-}
-
-func rewind(to string, at int64, undone bool) store.Batch {
-	return ofSession("s1", 1, store.SessionChange{Rewinds: []store.Rewind{{To: to, At: epoch + at, Undone: undone}}})
-}
-
-// fork makes a session a copy of another up to a message.
-func fork(id, from, message string, at int64) store.Batch {
-	return ofSession(id, at, store.SessionChange{ParentID: reported(at, from), ParentMessageID: reported(at, message),
-		Fork: &store.Fork{From: from, Message: message, At: epoch + at}})
-}
-
 // texts lists the texts of the visible messages of a session.
 func texts(t *session.Transcript) []string {
 	all := []string{}
@@ -52,24 +30,18 @@ func texts(t *session.Transcript) []string {
 	return all
 }
 
-// parts makes a batch of parts.
-func parts(all ...store.PartChange) store.Batch { return store.Batch{Parts: all} }
+// partsOf makes a batch of parts.
+func partsOf(all ...store.PartChange) store.Batch { return store.Batch{Parts: all} }
 
-// annotation is one of a session that was made, changed or undone at a time.
-func annotation(kind, name string, at int64, more func(*store.Annotation)) store.Annotation {
-	n := store.Annotation{SessionID: "s1", Kind: kind, Name: name, Author: "ann", CreatedAt: epoch + at,
+// annotation is one of a session that was made, changed or undone at a time, without an id.
+func annotation(kind, name string, at int64) store.Annotation {
+	return store.Annotation{SessionID: "s1", Kind: kind, Name: name, Author: "ann", CreatedAt: epoch + at,
 		UpdatedAt: epoch + at}
-	if more != nil {
-		more(&n)
-	}
-	n.Identify()
-	return n
 }
-
-func annotated(all ...store.Annotation) store.Batch { return store.Batch{Annotations: all} }
 
 // otherCases are those that no story is.
 var otherCases = []testCase{
+	{"retention/size", "Of a store that is too large the sessions that were updated least recently go first.", with(retainSize)},
 	{"part/many-in-one-place", "However many parts request one index, the cost of moving them stays in proportion to " +
 		"them, and no index overflows.", func(h *harness) {
 		const n = 3000
@@ -80,7 +52,7 @@ var otherCases = []testCase{
 		all = append(all, textPart("s1", "m1", "q", math.MaxInt64, 1, "x"),
 			textPart("s1", "m1", "r", math.MaxInt64, 1, "x"), textPart("s1", "m1", "n", -5, 1, "x"))
 		h.with(func(s Store) {
-			r := h.apply(s, parts(all...))
+			r := h.apply(s, partsOf(all...))
 			h.equal("refused", r.Refused, int64(0))
 			m := Transcript(h, s, "s1").Messages[0]
 			h.equal("parts", len(m.Parts), n+3)
@@ -180,72 +152,44 @@ var readCases = []testCase{
 	})},
 }
 
-var retentionCases = []testCase{
-	{"retention", "Sessions of an age are deleted with their family, those with a tag are kept if that is asked for, " +
-		"and of a store that is too large the oldest go first.", func(h *harness) {
-		fill := func(s Store) {
-			random := rand.New(rand.NewPCG(1, 2)) // what repeats itself is compressed
-			for i, id := range []string{"old", "tagged", "parent", "new"} {
-				h.apply(s, ofSession(id, int64(i), store.SessionChange{}))
-				for k := range 10 {
-					m := user(id, fmt.Sprintf("%s-%d", id, k), int64(i))
-					noise := make([]byte, 20_000)
-					for j := range noise {
-						noise[j] = byte(random.Uint32())
-					}
-					m.Parts[0].Data = object("type", "text", "text", hex.EncodeToString(noise))
-					h.apply(s, m)
-				}
+// retainSize deletes from a store that is too large.
+func retainSize(h *harness, s Store) {
+	sizer, ok := s.(store.Sizer)
+	if !ok {
+		return // a client of a store in another process
+	}
+	random := rand.New(rand.NewPCG(1, 2)) // what repeats itself is compressed
+	for i, id := range []string{"old", "tagged", "parent", "new"} {
+		for k := range 10 {
+			m := user(id, fmt.Sprintf("%s-%d", id, k), int64(i))
+			noise := make([]byte, 20_000)
+			for j := range noise {
+				noise[j] = byte(random.Uint32())
 			}
-			day := int64(24 * time.Hour / time.Millisecond)
-			h.apply(s, ofSession("new", 30*day, store.SessionChange{}))
-			h.apply(s, ofSession("child", 30*day, store.SessionChange{ParentID: reported(1, "parent")}))
-			h.apply(s, annotated(store.Annotation{ID: "t", SessionID: "tagged", Kind: store.AnnotationTag,
-				Name: "good"},
-				store.Annotation{ID: "n", SessionID: "old", Kind: store.AnnotationNote, Comment: "a note is no tag"}))
+			m.Parts[0].Data = object("type", "text", "text", hex.EncodeToString(noise))
+			h.apply(s, m)
 		}
-		now := time.UnixMilli(epoch).Add(31 * 24 * time.Hour)
-		apply := func(s Store, p store.Retention) (deleted []string) {
-			h.check(p.Apply(h.Context(), s, now, func(s session.Session) { deleted = append(deleted, s.ID) }))
-			return deleted
-		}
-		h.with(func(s Store) {
-			fill(s)
-			h.equal("deleted without rules", apply(s, store.Retention{}), []string(nil))
-			h.equal("deleted", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}), []string{"old"})
-			h.equal("deleted then", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour}), []string{"tagged"})
-			h.equal("left", ids(List(h, s, everything)), []string{"new", "child", "parent"})
-		})
-		h.with(func(s Store) {
-			fill(s)
-			source := &store.ImportSource{Path: "/old.jsonl", Reading: "1", State: []byte("state"), Report: "{}",
-				Sessions: []string{"old"}}
-			h.check(s.RecordSources(h.Context(), source))
-			h.equal("deleted with a file", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}),
-				[]string{"old"})
-			kept, err := s.ImportSource(h.Context(), source.Path)
-			source.Deleted = source.Sessions
-			h.equal("the file, which is not imported again", []any{kept, err}, []any{*source, nil})
-		})
-		h.with(func(s Store) {
-			sizer, ok := s.(store.Sizer)
-			if !ok {
-				return // a client of a store in another process
-			}
-			fill(s)
-			size, err := sizer.Size(h.Context())
-			if err != nil || size < 700_000 {
-				h.Fatalf("1,600 KB in hex are %d bytes, %v", size, err)
-			}
-			h.equal("deleted with room", apply(s, store.Retention{MaxSize: 2 * size}), []string(nil))
-			h.equal("deleted for the size", apply(s, store.Retention{MaxSize: size / 10, KeepTagged: true}),
-				[]string{"old", "parent", "child", "new"})
-			after, err := sizer.Size(h.Context())
-			if err != nil || after > size*2/3 {
-				h.Errorf("of %d bytes are %d left, %v", size, after, err)
-			}
-		})
-	}},
+	}
+	h.apply(s, h.lines("session child 9 parent=parent@1", "session new 9", `annotation tag good 1 {"session_id":"tagged"}`))
+	size, err := sizer.Size(h.Context())
+	if err != nil || size < 700_000 {
+		h.Fatalf("1,600 KB in hex are %d bytes, %v", size, err)
+	}
+	h.equal("deleted with room", h.retain(s, store.Retention{MaxSize: 2 * size}), []string(nil))
+	h.equal("deleted for the size", h.retain(s, store.Retention{MaxSize: size / 10, KeepTagged: true}),
+		[]string{"old", "parent", "child", "new"})
+	after, err := sizer.Size(h.Context())
+	if err != nil || after > size*2/3 {
+		h.Errorf("of %d bytes are %d left, %v", size, after, err)
+	}
+}
+
+// retain applies a retention 31 days after epoch, and returns the sessions that were deleted.
+func (h *harness) retain(s Store, p store.Retention) (deleted []string) {
+	h.Helper()
+	now := time.UnixMilli(epoch).Add(31 * 24 * time.Hour)
+	h.check(p.Apply(h.Context(), s, now, func(s session.Session) { deleted = append(deleted, s.ID) }))
+	return deleted
 }
 
 // failureCases are those of an engine that fails, or refuses a row, and of turns that it builds later.
@@ -259,13 +203,14 @@ var failureCases = []testCase{
 }
 
 func failAtEachCall(h *harness, s Store) {
-	h.apply(s, append(base(), fork("s2", "s1", "a2", 50), foreignTurn(0, 0))...)
+	const other = "obs b root 0..500 opens of=foreign"
+	h.apply(s, h.lines("base", "fork s2 s1 a2 50", other+` {"title":"a"}`, `obs b model 10..20 {"input":3}`))
 	h.check(s.Transact(h.Context(), func(tx store.Tx) error {
 		for calls := 0; ; calls++ {
-			b := join(assistant("s1", "a2", 21, 11), user("s1", "u4", 40), compaction("s1", "c1", 45, "u2", 9),
-				rewind("u1", 60, false), annotated(annotation("tag", "good", 20, nil)), foreignTurn(0, 0), foreignTurn(0, 1),
-				observed("request", "root", 5, 6, script{}, asks("call"), of("foreign-0", 0)),
-				observed("orphan", "tool", 7, 8, script{}, orphan("call")))
+			b := h.lines("assistant s1 a2 21 11", "user s1 u4 40", "compaction s1 c1 45 u2 9", "rewind u1 60",
+				"annotation tag good 20", other+` {"title":"a"}`, `obs b model 10..20 {"input":3}`,
+				"obs c root 1000..1500 opens of=foreign", "obs request root 5..6 asks=call of=foreign",
+				"obs orphan tool 7..8 orphan=call")
 			_, err := store.Apply(&failing{tx, calls}, &b)
 			switch {
 			case err == nil && calls < 3:
@@ -299,11 +244,11 @@ func (f *failing) Do(add func(store.Statements)) error {
 
 func longTurn(h *harness) {
 	const n = 400
-	turn := []store.Batch{observed("a", "root", 0, 9000, script{}, opens, of("s1", 0))}
+	turn := []string{"obs a root 0..9000 opens of=s1"}
 	for i := range n {
-		turn = append(turn, observed("a", fmt.Sprintf("x%04d", i), int64(10+i), int64(11+i), script{}))
+		turn = append(turn, fmt.Sprintf("obs a x%04d %d..%d", i, 10+i, 11+i))
 	}
-	batches := []store.Batch{join(turn[:9]...), join(turn[9:]...), observed("a", "late", 1000, 1100, script{})}
+	batches := []store.Batch{h.lines(turn[:9]...), h.lines(turn[9:]...), h.lines("obs a late 1000..1100")}
 	built := func(deferring bool) (rows string) {
 		h.with(func(s Store) {
 			rebuild := s.(interface{ Rebuild(context.Context) error }).Rebuild
@@ -325,8 +270,9 @@ func longTurn(h *harness) {
 }
 
 func refusedMessage(h *harness) {
-	batches := []store.Batch{sdkTurn(0, 0), sdkTurn(0, 1), sdkTurn(1, 0)}
-	const refused = "sdk-0-turn-000001" // an answer, with one part and one span
+	batches := []store.Batch{h.lines("user s1 u1 0", "assistant s1 a1 10 7"),
+		h.lines("user s1 u2 1000", "assistant s1 a2 1010 7"), h.lines("user s2 u3 0", "assistant s2 a3 10 7")}
+	const refused = "a2" // an answer, with one part and one span
 	want := ""
 	h.with(func(s Store) {
 		b := join(batches...)
@@ -405,18 +351,4 @@ func (r refusing) Put(refused *error, query string, args ...any) {
 		return
 	}
 	r.Statements.Put(refused, query, args...)
-}
-
-// sdkTurn is a turn of a session that the SDK reports.
-func sdkTurn(s, n int) store.Batch {
-	id, at := fmt.Sprintf("sdk-%d", s), int64(n)*1000
-	name := func(what string) string { return fmt.Sprintf("%s-%s-%06d", id, what, n) }
-	return join(user(id, name("user"), at), assistant(id, name("turn"), at+10, 7))
-}
-
-// foreignTurn is a turn of a session of another agent, in a trace of its own.
-func foreignTurn(s, n int) store.Batch {
-	id, trace, at := fmt.Sprintf("foreign-%d", s), fmt.Sprintf("trace-%d-%06d", s, n), int64(n)*1000
-	return join(observed(trace, "root", at, at+500, script{Title: "a title"}, opens, of(id, 0)),
-		observed(trace, "model", at+10, at+20, script{Input: 3}))
 }

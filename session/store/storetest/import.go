@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,109 +41,80 @@ func encoded(t testing.TB, s *session.Transcript) string {
 	return b.String()
 }
 
-// file is a session with the rollups that its messages have.
-func file(id string, updated int64, title string, messages ...session.MessageAndParts) *store.Imported {
-	t := &session.Transcript{
-		Session: session.Session{
-			ID: id, Title: title, Agent: "a", PermissionsJSON: "[]", MetadataJSON: ` { "spaced" : true }`,
-			CreatedAt: epoch + 1, UpdatedAt: epoch + updated,
-		},
-		Messages: messages,
-	}
-	var sum session.Usage
-	for i := range messages {
-		m := &messages[i].Message
-		m.SessionID = id
-		for k := range messages[i].Parts {
-			p := &messages[i].Parts[k]
-			p.SessionID, p.MessageID, p.Index = id, m.ID, int64(k)
-		}
-		if m.Role == session.RoleAssistant {
-			usage, cost := session.UsageOf(m.MetadataJSON)
-			sum = sum.Add(usage)
-			t.Session.CostUSD += cost
-		}
-	}
-	t.Session.SetUsage(sum)
-	return &store.Imported{Transcript: t}
-}
-
-// answer is an assistant message that cost as many tokens as quarters of a dollar.
-func answer(id string, created, updated, tokens int64, parts ...session.Part) session.MessageAndParts {
-	return session.MessageAndParts{Message: session.Message{
-		ID: id, Role: session.RoleAssistant, CreatedAt: epoch + created, UpdatedAt: epoch + updated,
-		MetadataJSON: fmt.Sprintf(`{"usage":{"input":%d,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},`+
-			`"agenttrace":{"cost_usd":%v}}`, tokens, float64(tokens)/4),
-	}, Parts: parts}
-}
-
-func asked(id string, at int64) session.MessageAndParts {
-	return session.MessageAndParts{Message: session.Message{ID: id, Role: session.RoleUser, MetadataJSON: "{}",
-		CreatedAt: epoch + at, UpdatedAt: epoch + at}}
-}
-
-func words(id string, updated int64, text string) session.Part {
-	return session.Part{ID: id, Type: "text", DataJSON: `{"type": "text", "text": "` + text + `"}`,
-		CreatedAt: epoch + 1, UpdatedAt: epoch + updated}
-}
-
-// imported makes a session to import of rows: see the stories.
+// imported makes a session to import of rows, with the rollups that its messages have: see the stories.
 func (h *harness) imported(a *args, rows []string) *store.Imported {
 	h.Helper()
-	id, updated, title := a.word(), a.int(), a.word()
-	var messages []session.MessageAndParts
-	part := func(p session.Part) {
-		m := &messages[len(messages)-1]
+	row := session.Session{ID: a.word(), UpdatedAt: epoch + a.int(), Title: a.word(), Agent: "a", PermissionsJSON: "[]",
+		MetadataJSON: ` { "spaced" : true }`, CreatedAt: epoch + 1}
+	in := &store.Imported{Transcript: &session.Transcript{Session: row}}
+	message := func() *session.MessageAndParts { return &in.Messages[len(in.Messages)-1] }
+	add := func(role string, a *args) {
+		in.Messages = append(in.Messages, session.MessageAndParts{Message: session.Message{ID: a.word(), SessionID: row.ID,
+			Role: role, CreatedAt: epoch + a.int(), MetadataJSON: "{}"}})
+		message().Message.UpdatedAt = message().Message.CreatedAt
+	}
+	part := func(id string, updated int64, data string) {
+		m := message()
+		p := session.Part{ID: id, DataJSON: data, CreatedAt: epoch + 1, UpdatedAt: epoch + updated, SessionID: row.ID,
+			MessageID: m.Message.ID, Index: int64(len(m.Parts))}
+		var of struct{ Type, State, ToolCallID string }
+		h.check(json.Unmarshal([]byte(data), &of))
+		if p.Type = of.Type; session.IsToolType(p.Type) {
+			p.ToolCallID, p.ToolState = &of.ToolCallID, &of.State
+		}
 		m.Parts = append(m.Parts, p)
 	}
 	var rest store.Batch
-	var columns []func(in *store.Imported)
+	var cost *float64
+	var tokens *session.Usage
 	for _, row := range rows {
 		verb, line, _ := strings.Cut(row, " ")
 		a := h.args(line)
 		switch verb {
-		case "answer":
-			messages = append(messages, answer(a.word(), a.int(), a.int(), a.int()))
+		case "answer": // which cost as many tokens as quarters of a dollar
+			add(session.RoleAssistant, a)
+			m := &message().Message
+			m.UpdatedAt = epoch + a.int()
+			n := a.int()
+			m.MetadataJSON = fmt.Sprintf(`{"usage":{"input":%d,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},`+
+				`"agenttrace":{"cost_usd":%v}}`, n, float64(n)/4)
 		case "user":
-			messages = append(messages, asked(a.word(), a.int()))
+			add(session.RoleUser, a)
 		case "text":
-			part(words(a.word(), a.int(), strings.Join(a.left, " ")))
+			part(a.word(), a.int(), `{"type": "text", "text": "`+strings.Join(a.left, " ")+`"}`)
 		case "part":
-			p := words(a.word(), a.int(), "")
-			p.DataJSON = strings.Join(a.left, " ")
-			var data struct{ Type, State, ToolCallID string }
-			h.check(json.Unmarshal([]byte(p.DataJSON), &data))
-			if p.Type = data.Type; session.IsToolType(p.Type) {
-				p.ToolCallID, p.ToolState = &data.ToolCallID, &data.State
-			}
-			part(p)
+			part(a.word(), a.int(), strings.Join(a.left, " "))
 		case "hidden":
-			messages[len(messages)-1].Message.HiddenAt = new(epoch + a.int())
+			message().Message.HiddenAt = new(epoch + a.int())
 		case "metadata":
-			messages[len(messages)-1].Message.MetadataJSON = strings.Join(a.left, " ")
+			message().Message.MetadataJSON = strings.Join(a.left, " ")
 		case "cost":
-			cost, err := strconv.ParseFloat(a.word(), 64)
+			usd, err := strconv.ParseFloat(a.word(), 64)
 			h.check(err)
-			columns = append(columns, func(in *store.Imported) { in.Session.CostUSD = cost })
+			cost = &usd
 		case "tokens":
-			tokens := a.int()
-			columns = append(columns, func(in *store.Imported) { in.Session.SetUsage(session.Usage{Input: tokens}) })
+			tokens = &session.Usage{Input: a.int()}
 		case "archived":
-			at := epoch + a.int()
-			columns = append(columns, func(in *store.Imported) { in.Session.ArchivedAt = &at })
+			in.Session.ArchivedAt = new(epoch + a.int())
 		case "trace":
-			columns = append(columns, func(in *store.Imported) { in.Traces = a.left })
+			in.Traces = a.left
 		default:
-			rest = join(append([]store.Batch{rest}, h.changes(row)...)...)
+			rest = join(rest, h.lines(row))
 		}
 	}
-	in := file(id, updated, title, messages...)
+	var usage session.Usage
+	for i := range in.Messages {
+		if m := &in.Messages[i].Message; m.Role == session.RoleAssistant {
+			used, usd := session.UsageOf(m.MetadataJSON)
+			usage = usage.Add(used)
+			in.Session.CostUSD += usd
+		}
+	}
+	in.Session.SetUsage(*cmp.Or(tokens, &usage))
+	in.Session.CostUSD = *cmp.Or(cost, &in.Session.CostUSD)
 	in.Decisions, in.Blobs, in.SpanRefs, in.Annotations = rest.Decisions, rest.Blobs, rest.SpanRefs, rest.Annotations
 	if len(rest.Sessions) > 0 {
 		in.State = &store.State{Rewinds: rest.Sessions[0].Rewinds}
-	}
-	for _, set := range columns {
-		set(in)
 	}
 	return in
 }
@@ -208,50 +180,11 @@ func (h *harness) importedInAnyOrder(versions []*store.Imported, elsewhere bool,
 // importCases are those that no story is.
 var importCases = []testCase{
 	{"NoTree", "Rows that make no tree are an error, and nothing of them is stored.", with(func(h *harness, s Store) {
-		in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one")))
+		in := h.imported(h.args("ses_1 9 t"), []string{"answer msg_1 2 3 5", "text prt_1 3 one"})
 		in.Messages[0].Parts[0].MessageID = "msg_2"
 		if _, err := s.Import(context.Background(), in); err == nil || !strings.Contains(err.Error(), "ses_1") {
 			h.Errorf("error %v", err)
 		}
 		h.equal("sessions", len(List(h, s, everything)), 0)
 	})},
-	{"Telemetry", "A session that telemetry made can be exported and imported; what telemetry reports later is " +
-		"merged as ever.", func(h *harness) {
-		first := []store.Batch{
-			ofSession("ses_1", 1, store.SessionChange{Title: reported(1, "first")}),
-			user("ses_1", "msg_1", 10), assistant("ses_1", "msg_2", 20, 7),
-			parts(textPart("ses_1", "msg_2", "prt_1", 0, 21, "hello")),
-		}
-		later := []store.Batch{
-			assistant("ses_1", "msg_3", 40, 5),
-			parts(textPart("ses_1", "msg_3", "prt_2", 0, 41, "again")),
-			ofSession("ses_1", 50, store.SessionChange{Title: reported(50, "second")}),
-		}
-		rows := func(s Store) string { return encoded(h, Transcript(h, s, "ses_1")) }
-		var exported *store.Imported
-		var want string
-		h.with(func(s Store) {
-			h.apply(s, first...)
-			exported = &store.Imported{Transcript: Transcript(h, s, "ses_1")}
-			before := h.dump(s)
-			h.equal("result", h.importing(s, exported), store.ImportResult{Unchanged: 5})
-			h.equal("rows", h.dump(s), before)
-			h.apply(s, later...)
-			want = rows(s)
-		})
-		imported := func(s Store) { h.importing(s, exported) }
-		earlier, after := func(s Store) { h.apply(s, first...) }, func(s Store) { h.apply(s, later...) }
-		for how, steps := range map[string][]func(Store){
-			"import, all": {imported, earlier, after}, "import, later": {imported, after},
-			"later, import": {after, imported}, "first, later, import": {earlier, after, imported},
-		} {
-			h.with(func(s Store) {
-				for _, step := range steps {
-					step(s)
-				}
-				h.dump(s)
-				h.equal(how, rows(s), want)
-			})
-		}
-	}},
 }

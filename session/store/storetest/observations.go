@@ -140,36 +140,6 @@ func assemble(w *store.Window) (store.Assembly, error) {
 	return out, nil
 }
 
-// observed is one observation. Times are in milliseconds after epoch.
-func observed(trace, source string, from, to int64, s script, more ...func(*store.Observation)) store.Batch {
-	data, err := json.Marshal(s)
-	if err != nil {
-		panic(err)
-	}
-	o := store.Observation{TraceID: trace, Source: source, Dialect: "storetest", SpanID: source, Start: nano(from),
-		End: nano(to), Data: data}
-	if trace != "" {
-		o.Own = "own-" + trace
-	}
-	for _, f := range more {
-		f(&o)
-	}
-	return store.Batch{Observations: []store.Observation{o}, Assemble: assemble}
-}
-
-// beside is a batch of the SDK's where there are observations as well.
-func beside(b store.Batch) store.Batch {
-	b.Assemble = assemble
-	return b
-}
-
-func opens(o *store.Observation) { o.Opens = true }
-
-// of states which session an observation names, by a key of some rank.
-func of(sessionID string, rank int) func(*store.Observation) {
-	return func(o *store.Observation) { o.Session, o.Rank = sessionID, rank }
-}
-
 // windows lists what each window of a session was assembled from, in order of time.
 func (h *harness) windows(s Store, id string) (all []string) {
 	h.Helper()
@@ -183,49 +153,43 @@ func (h *harness) windows(s Store, id string) (all []string) {
 	return all
 }
 
-func asks(calls ...string) func(*store.Observation) {
-	return func(o *store.Observation) { o.Calls = calls }
-}
-
-func orphan(call string) func(*store.Observation) {
-	return func(o *store.Observation) { o.Call = call }
-}
-
 // ids lists the sessions of a store, by id.
 func (h *harness) ids(s Store) []string {
 	h.Helper()
 	return ids(Sessions(h, s))
 }
 
-// conversation is a session of turns, each of an opener and a step.
-func conversation(trace, sessionID string, turns int) []store.Batch {
-	var all []store.Batch
-	for i := range turns {
-		at := int64(i * 100)
-		all = append(all, observed(trace, fmt.Sprint("t", i), at, at+50,
-			script{Input: 1 << i, Title: fmt.Sprint("title ", i), Model: fmt.Sprint("model-", i)}, opens,
-			of(sessionID, 0)), observed(trace, fmt.Sprint("s", i), at+10, at+20, script{}))
+// conversation is a session of turns, each of an opener and a step: TRACE SESSION TURNS.
+func (h *harness) conversation(a *args) (all []store.Batch) {
+	trace, id := a.word(), a.word()
+	for i := range int(a.int()) {
+		at := i * 100
+		all = append(all, h.changes(fmt.Sprintf("obs %s t%d %d..%d opens of=%s `"+
+			`{"input":%d,"title":"title %[2]d","model":"model-%[2]d"}`+"`", trace, i, at, at+50, id, 1<<i))...)
+		all = append(all, h.changes(fmt.Sprintf("obs %s s%d %d..%d", trace, i, at+10, at+20))...)
 	}
 	return all
 }
 
 // scattered are observations of some owners at random times, of which some open a turn: of each owner as many, each in
-// as many versions. Those of an owner are records, or spans of a trace below each other.
-func scattered(seed uint64, owners, each, versions int, traced bool) []store.Batch {
-	var all []store.Batch
-	r := rand.New(rand.NewPCG(seed, 9))
+// as many versions. Those of an owner are records, or spans of a trace below each other: SEED OWNERS EACH VERSIONS
+// traced.
+func (h *harness) scattered(a *args) (all []store.Batch) {
+	r := rand.New(rand.NewPCG(uint64(a.int()), 9))
+	owners, each, versions, traced := a.int(), a.int(), a.int(), len(a.left) > 0
 	for owner := range owners {
 		for i := range each {
 			for version := range versions {
-				from := int64(r.IntN(30))
-				b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)),
-					script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", owner), 0))
-				o := &b.Observations[0]
-				if o.Opens = r.IntN(2) == 0; traced {
-					o.TraceID, o.SpanID, o.ParentSpanID = fmt.Sprint(owner), o.Source, fmt.Sprint(owner, "-", r.IntN(9))
-					o.Own = "own-" + o.TraceID
+				from, opens, trace := r.IntN(30), "", "-"
+				to := from + r.IntN(4)*r.IntN(6)
+				if r.IntN(2) == 0 {
+					opens = "opens"
 				}
-				all = append(all, b)
+				if traced {
+					trace, opens = fmt.Sprint(owner), fmt.Sprintf("%s below=%d-%d", opens, owner, r.IntN(9))
+				}
+				all = append(all, h.changes(fmt.Sprintf("obs %s %d-%d %d..%d of=s%d %s `"+`{"text":"version %d"}`+"`",
+					trace, owner, i, from, to, owner, opens, version))...)
 			}
 		}
 	}
@@ -234,7 +198,7 @@ func scattered(seed uint64, owners, each, versions int, traced bool) []store.Bat
 
 // anything is a few batches of a world of its own, whose ids begin with its name. All versions of an observation name
 // one session, or none: it stays with the first that does.
-func anything(r *rand.Rand, world string) []store.Batch {
+func (h *harness) anything(r *rand.Rand, world string) []store.Batch {
 	some := func(odds int, prefix string) string {
 		if r.IntN(odds) > 0 {
 			return ""
@@ -242,39 +206,43 @@ func anything(r *rand.Rand, world string) []store.Batch {
 		return fmt.Sprint(world, prefix, r.IntN(3))
 	}
 	var all []store.Batch
-	named := make(map[store.ObservationKey]string)
+	named := make(map[string]string)
 	for range 4 + r.IntN(8) {
 		if r.IntN(8) == 0 {
-			l := turn(some(1, "s"), "", some(1, "span"), int64(r.IntN(40)), store.TurnStats{})
-			l.TurnStats, l.TraceID, l.Kind = nil, some(1, "t"), "session.run"
-			all = append(all, beside(link(l)))
+			all = append(all, h.changes(fmt.Sprintf(`span %s - %s %d {"TraceID":%q,"Kind":"session.run"}`,
+				some(1, "s"), some(1, "span"), r.IntN(40), some(1, "t")))...)
 			continue
 		}
-		from := int64(1 + r.IntN(40))
-		s := script{
+		from := 1 + r.IntN(40)
+		data, err := json.Marshal(script{
 			Silent: r.IntN(8) == 0, In: some(8, "child"), Input: int64(r.IntN(2) << r.IntN(10)),
 			Title: some(3, "title"), Agent: some(4, "agent"),
-			Model: some(4, "model"), UserID: some(4, "user"),
-		}
-		if r.IntN(8) == 0 {
-			s.Outcome = "allowed"
-		}
-		b := observed(some(1, "t"), fmt.Sprint("o", r.IntN(6)), from, from+int64(r.IntN(4)*r.IntN(8)), s)
-		o := &b.Observations[0]
+			Model: some(4, "model"), UserID: some(4, "user"), Outcome: []string{"allowed", ""}[min(r.IntN(8), 1)],
+		})
+		h.check(err)
+		trace, source := some(1, "t"), fmt.Sprint("o", r.IntN(6))
+		to := from + r.IntN(4)*r.IntN(8)
 		if r.IntN(10) == 0 {
-			o.TraceID, o.Source, o.Own = "", world+o.Source, ""
+			trace, source = "-", world+source
 		}
-		key := store.ObservationKey{TraceID: o.TraceID, Source: o.Source}
+		key := trace + source
 		if _, again := named[key]; !again {
 			named[key] = some(4, "s")
 		}
-		o.Session, o.Rank, o.Opens, o.Call = named[key], r.IntN(2), r.IntN(3) == 0, some(5, "call")
+		line := fmt.Sprintf("obs %s %s %d..%d of=%s/%d orphan=%s", trace, source, from, to, named[key], r.IntN(2), some(5, "call"))
+		if r.IntN(3) == 0 {
+			line += " opens"
+		}
+		var calls []string
 		for range r.IntN(3) {
-			if call := some(2, "call"); call != "" && (len(o.Calls) == 0 || o.Calls[0] != call) {
-				o.Calls = append(o.Calls, call)
+			if call := some(2, "call"); call != "" && !slices.Contains(calls, call) {
+				calls = append(calls, call)
 			}
 		}
-		all = append(all, b)
+		if calls != nil {
+			line += " asks=" + strings.Join(calls, ",")
+		}
+		all = append(all, h.changes(line+" "+string(data))...)
 	}
 	return all
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -113,7 +114,7 @@ func (h *harness) run(lines []string) {
 		default:
 			joined, also := strings.CutPrefix(line, "& ")
 			made := h.changes(joined)
-			observes = observes || strings.HasPrefix(joined, "obs ")
+			observes = observes || slices.ContainsFunc(made, func(b store.Batch) bool { return b.Assemble != nil })
 			if also {
 				made = []store.Batch{join(append([]store.Batch{changes[len(changes)-1]}, made...)...)}
 				changes, steps = changes[:len(changes)-1], steps[:len(steps)-1]
@@ -215,28 +216,12 @@ func (a *args) int() int64 {
 	return n
 }
 
-// times are of the form 5..9, or one for both; "?" is zero.
+// times are of the form 5..9, or one for both, in Unix milliseconds; "?" is zero.
 func (a *args) times() (from, to int64) {
-	from, to = a.span()
-	if from == -epoch {
-		return 0, 0
-	}
-	return epoch + from, epoch + to
-}
-
-func (a *args) span() (from, to int64) {
-	text := a.word()
-	if text == "?" {
-		return -epoch, -epoch
-	}
-	first, last, two := strings.Cut(text, "..")
-	from, err := strconv.ParseInt(first, 10, 64)
-	a.h.check(err)
-	if to = from; two {
-		to, err = strconv.ParseInt(last, 10, 64)
-		a.h.check(err)
-	}
-	return from, to
+	a.h.Helper()
+	first, last, _ := strings.Cut(a.word(), "..")
+	b := a.h.args(first + " " + cmp.Or(last, first))
+	return epoch + b.int(), epoch + b.int()
 }
 
 func (a *args) rank() store.Rank {
@@ -301,6 +286,15 @@ func (h *harness) changes(line string) []store.Batch {
 	return change(h, h.args(rest))
 }
 
+// lines are the changes of several lines, in one batch.
+func (h *harness) lines(lines ...string) (all store.Batch) {
+	h.Helper()
+	for _, line := range lines {
+		all = join(append([]store.Batch{all}, h.changes(line)...)...)
+	}
+	return all
+}
+
 func one(change func(h *harness, a *args) store.Batch) func(*harness, *args) []store.Batch {
 	return func(h *harness, a *args) []store.Batch { return []store.Batch{change(h, a)} }
 }
@@ -310,7 +304,14 @@ var changes map[string]func(h *harness, a *args) []store.Batch
 
 func init() {
 	changes = map[string]func(h *harness, a *args) []store.Batch{
-		"base":    func(*harness, *args) []store.Batch { return base() },
+		// Three turns of s1 that count 1, 10 and 100 tokens.
+		"base": func(h *harness, _ *args) (all []store.Batch) {
+			for _, line := range []string{"user s1 u1 10", "assistant s1 a1 11 1", "user s1 u2 20",
+				"assistant s1 a2 21 10", "user s1 u3 30", "assistant s1 a3 31 100"} {
+				all = append(all, h.changes(line)...)
+			}
+			return all
+		},
 		"session": one((*harness).sessionChange),
 		"obs":     one((*harness).observation),
 		// user SESSION ID TIME
@@ -333,7 +334,7 @@ func init() {
 		}),
 		// text SESSION MESSAGE ID INDEX TIME TEXT
 		"text": one(func(_ *harness, a *args) store.Batch {
-			return parts(textPart(a.word(), a.word(), a.word(), a.int(), a.int(), strings.Join(a.left, " ")))
+			return partsOf(textPart(a.word(), a.word(), a.word(), a.int(), a.int(), strings.Join(a.left, " ")))
 		}),
 		// part SESSION MESSAGE ID INDEX TIME RANK {data}
 		"part": one(func(h *harness, a *args) store.Batch {
@@ -342,7 +343,7 @@ func init() {
 			var data struct{ Type, State, ToolCallID string }
 			h.check(json.Unmarshal(c.Data, &data))
 			c.Type, c.ToolState, c.ToolCallID = data.Type, data.State, data.ToolCallID
-			return parts(c)
+			return partsOf(c)
 		}),
 		// call TIME RANK STATE key=value: of the call p1 of the message m1 of the session s1
 		"call": one(func(_ *harness, a *args) store.Batch {
@@ -354,26 +355,33 @@ func init() {
 				data = append(data, "toolMetadata", map[string]any{"agenttrace": map[string]any{mark: true}})
 			}
 			c.Data = object(data...)
-			return parts(c)
+			return partsOf(c)
 		}),
 		// span SESSION MESSAGE ID TIMES {SpanRef}
 		"span": one(func(_ *harness, a *args) store.Batch {
 			l := turn(a.word(), a.word(), a.word(), 0, store.TurnStats{})
-			from, to := a.span()
-			if l.StartNano, l.EndNano = nano(from), nano(to); l.MessageID == "-" {
+			from, to := a.times()
+			if l.StartNano, l.EndNano = from*1e6, to*1e6; l.MessageID == "-" {
 				l.MessageID, l.TurnStats = "", nil
 			}
 			a.json(&l)
-			return link(l)
+			return store.Batch{SpanRefs: []store.SpanRef{l}}
 		}),
 		// compaction SESSION ID TIME TAIL TOKENS: "-" is no tail
 		"compaction": one(func(_ *harness, a *args) store.Batch {
 			return compaction(a.word(), a.word(), a.int(), strings.TrimPrefix(a.word(), "-"), a.int())
 		}),
 		// rewind TO TIME undone: of s1
-		"rewind": one(func(_ *harness, a *args) store.Batch { return rewind(a.word(), a.int(), len(a.left) > 0) }),
-		// fork ID FROM MESSAGE TIME
-		"fork": one(func(_ *harness, a *args) store.Batch { return fork(a.word(), a.word(), a.word(), a.int()) }),
+		"rewind": one(func(_ *harness, a *args) store.Batch {
+			r := store.Rewind{To: a.word(), At: epoch + a.int(), Undone: len(a.left) > 0}
+			return ofSession("s1", 1, store.SessionChange{Rewinds: []store.Rewind{r}})
+		}),
+		// fork ID FROM MESSAGE TIME: a copy of another up to a message
+		"fork": one(func(_ *harness, a *args) store.Batch {
+			id, from, message, at := a.word(), a.word(), a.word(), a.int()
+			return ofSession(id, at, store.SessionChange{ParentID: reported(at, from), ParentMessageID: reported(at, message),
+				Fork: &store.Fork{From: from, Message: message, At: epoch + at}})
+		}),
 		// decision SESSION ID TIME OUTCOME
 		"decision": one(func(_ *harness, a *args) store.Batch {
 			d := store.Decision{SessionID: a.word(), ID: a.word(), DecidedAt: epoch + a.int(), Outcome: a.word(),
@@ -393,22 +401,19 @@ func init() {
 		"annotation": one(func(_ *harness, a *args) store.Batch {
 			kind, name := a.word(), strings.TrimPrefix(a.word(), "-")
 			at := a.int()
-			return annotated(annotation(kind, name, at, func(n *store.Annotation) { a.json(n) }))
+			n := annotation(kind, name, at)
+			a.json(&n)
+			n.Identify()
+			return store.Batch{Annotations: []store.Annotation{n}}
 		}),
-		"anything": func(*harness, *args) (all []store.Batch) {
+		"anything": func(h *harness, _ *args) (all []store.Batch) {
 			for world := range testscale.Rounds(6, 15) {
-				all = append(all, anything(rand.New(rand.NewPCG(uint64(world), 5)), fmt.Sprint("w", world, "-"))...)
+				all = append(all, h.anything(rand.New(rand.NewPCG(uint64(world), 5)), fmt.Sprint("w", world, "-"))...)
 			}
 			return all
 		},
-		// conversation TRACE SESSION TURNS
-		"conversation": func(_ *harness, a *args) []store.Batch {
-			return conversation(a.word(), a.word(), int(a.int()))
-		},
-		// scattered SEED OWNERS EACH VERSIONS traced
-		"scattered": func(_ *harness, a *args) []store.Batch {
-			return scattered(uint64(a.int()), int(a.int()), int(a.int()), int(a.int()), len(a.left) > 0)
-		},
+		"conversation": (*harness).conversation,
+		"scattered":    (*harness).scattered,
 	}
 }
 
@@ -433,39 +438,40 @@ func (h *harness) sessionChange(a *args) store.Batch {
 	return store.Batch{Sessions: []store.SessionChange{c}}
 }
 
-// observation is one: TRACE SOURCE TIMES, {script}, and words: opens of=session/rank below=span asks=calls orphan=call
+// observation is one: TRACE SOURCE TIMES, words, and a script: opens of=session/rank below=span asks=calls orphan=call
 // evaluates=response/span/session. A trace "-" is none.
 func (h *harness) observation(a *args) store.Batch {
-	trace, source := strings.TrimPrefix(a.word(), "-"), a.word()
-	from, to := a.span()
-	var s script
-	if n := len(a.left); n > 0 && strings.HasPrefix(a.left[n-1], "{") {
-		h.check(json.Unmarshal([]byte(a.left[n-1]), &s))
-		a.left = a.left[:n-1]
+	o := store.Observation{TraceID: strings.TrimPrefix(a.word(), "-"), Source: a.word(), Dialect: "storetest",
+		Data: json.RawMessage("{}")}
+	from, to := a.times()
+	if o.SpanID, o.Start, o.End = o.Source, from*1e6, to*1e6; o.TraceID != "" {
+		o.Own = "own-" + o.TraceID
 	}
-	return observed(trace, source, from, to, s, func(o *store.Observation) {
-		a.pairs(func(key, value string) {
-			switch key {
-			case "opens":
-				o.Opens = true
-			case "of":
-				id, rank, _ := strings.Cut(value, "/")
-				o.Session = id
-				o.Rank, _ = strconv.Atoi(rank)
-			case "below":
-				o.ParentSpanID = value
-			case "asks":
-				o.Calls = strings.Split(value, ",")
-			case "orphan":
-				o.Call = value
-			case "evaluates": // RESPONSE/SPAN/SESSION, of which some are empty
-				about := strings.Split(value, "/")
-				o.Evaluates(about[0], o.TraceID, about[1], about[2])
-			default:
-				h.Fatalf("unknown word %q", key)
-			}
-		})
+	if n := len(a.left); n > 0 && strings.HasPrefix(a.left[n-1], "{") {
+		o.Data, a.left = json.RawMessage(a.left[n-1]), a.left[:n-1]
+	}
+	a.pairs(func(key, value string) {
+		switch key {
+		case "opens":
+			o.Opens = true
+		case "of":
+			id, rank, _ := strings.Cut(value, "/")
+			o.Session = id
+			o.Rank, _ = strconv.Atoi(rank)
+		case "below":
+			o.ParentSpanID = value
+		case "asks":
+			o.Calls = strings.Split(value, ",")
+		case "orphan":
+			o.Call = value
+		case "evaluates": // RESPONSE/SPAN/SESSION, of which some are empty
+			about := strings.Split(value, "/")
+			o.Evaluates(about[0], o.TraceID, about[1], about[2])
+		default:
+			h.Fatalf("unknown word %q", key)
+		}
 	})
+	return store.Batch{Observations: []store.Observation{o}, Assemble: assemble}
 }
 
 // actions are the words of what a user does in a story that is in order.
@@ -501,21 +507,31 @@ var actions = map[string]func(h *harness, s Store, a *args) error{
 	"delete": func(h *harness, s Store, a *args) error { return s.Delete(h.Context(), a.word()) },
 	// annotate {Annotation}: a tag of s1, and one with what is otherwise in the other
 	"annotate": func(h *harness, s Store, a *args) error {
-		good := annotation("tag", "good", 20, nil)
+		good := annotation("tag", "good", 20)
+		good.Identify()
 		other := good
 		a.json(&other)
 		return s.Annotate(h.Context(), []store.Annotation{good, other})
+	},
+	// source PATH SESSION…: a file that the sessions were imported from
+	"source": func(h *harness, s Store, a *args) error {
+		return s.RecordSources(h.Context(), &store.ImportSource{Path: a.word(), Reading: "1", State: []byte("state"),
+			Report: "{}", Sessions: a.rest()})
 	},
 	"keep": func(h *harness, s Store, _ *args) error {
 		h.kept = h.dump(s)
 		return nil
 	},
+	// export ID rows: these alone, without the telemetry that they were made of
 	"export": func(h *harness, s Store, a *args) error {
 		h.exported = &store.Imported{Transcript: Transcript(h, s, a.word())}
+		if len(a.left) > 0 {
+			return nil
+		}
 		return s.Origin(h.Context(), h.exported)
 	},
-	"restore": func(h *harness, s Store, _ *args) error {
-		_, err := s.Import(h.Context(), h.exported)
+	"restore": func(h *harness, s Store, _ *args) (err error) {
+		h.imports, err = s.Import(h.Context(), h.exported)
 		return err
 	},
 }

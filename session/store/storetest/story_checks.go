@@ -206,7 +206,13 @@ func init() {
 			return result(s.Collect(h.Context(), time.UnixMilli(epoch+a.int()), len(a.rest()) > 0))
 		},
 		"failed": func(h *harness, _ Store, _ *args) any { return failureName(h.failed) },
-		"kept":   func(h *harness, s Store, _ *args) any { return gocmp.Diff(h.kept, h.dump(s)) },
+		// What differs from the lines of the session that were looked at first.
+		"same": func(h *harness, s Store, a *args) any {
+			lines := encoded(h, Transcript(h, s, a.word()))
+			h.first = cmp.Or(h.first, lines)
+			return gocmp.Diff(h.first, lines)
+		},
+		"kept": func(h *harness, s Store, _ *args) any { return gocmp.Diff(h.kept, h.dump(s)) },
 		"exported": func(h *harness, _ Store, _ *args) any {
 			return fmt.Sprint(len(h.exported.SpanRefs), h.exported.Traces, len(h.exported.RequestedIndexes))
 		},
@@ -252,6 +258,13 @@ func init() {
 			h.equal("sessions counted: "+a.line, stats.Total.Sessions, int64(len(all)))
 			return all
 		},
+		// The ids that a Retention deletes 31 days after epoch.
+		"retain": func(h *harness, s Store, a *args) any {
+			var p store.Retention
+			a.json(&p)
+			return h.retain(s, p)
+		},
+		"source": func(h *harness, s Store, a *args) any { return result(s.ImportSource(h.Context(), a.word())) },
 		// The hits of a SearchQuery: part, field and count of each, or all that hits have.
 		"search": func(h *harness, s Store, a *args) any {
 			found, err := h.hits(s, a)
