@@ -96,24 +96,22 @@ type Recorder struct {
 
 // delivery is the content of one export: traces or logs.
 type delivery struct {
-	traces ptrace.Traces
-	logs   plog.Logs
-	isLogs bool
 	items  int64 // how many spans or log records
 	size   int   // in OTLP, set while the delivery waits
+	encode func() ([]byte, error)
+	store  func(context.Context, *ingest.Ingester) (ingest.Report, error)
 }
 
-func tracesOf(td ptrace.Traces) delivery { return delivery{traces: td, items: int64(td.SpanCount())} }
+func tracesOf(td ptrace.Traces) delivery {
+	return delivery{items: int64(td.SpanCount()),
+		encode: func() ([]byte, error) { return (&ptrace.ProtoMarshaler{}).MarshalTraces(td) },
+		store:  func(ctx context.Context, in *ingest.Ingester) (ingest.Report, error) { return in.Traces(ctx, td) }}
+}
 
 func logsOf(ld plog.Logs) delivery {
-	return delivery{logs: ld, isLogs: true, items: int64(ld.LogRecordCount())}
-}
-
-func (d *delivery) bytes() int {
-	if d.isLogs {
-		return (&plog.ProtoMarshaler{}).LogsSize(d.logs)
-	}
-	return (&ptrace.ProtoMarshaler{}).TracesSize(d.traces)
+	return delivery{items: int64(ld.LogRecordCount()),
+		encode: func() ([]byte, error) { return (&plog.ProtoMarshaler{}).MarshalLogs(ld) },
+		store:  func(ctx context.Context, in *ingest.Ingester) (ingest.Report, error) { return in.Logs(ctx, ld) }}
 }
 
 // Open opens or creates the store at path for this process to write.
@@ -324,13 +322,7 @@ func (r *Recorder) spill(d delivery) error {
 	if r.spillPath == "" {
 		return errors.ErrUnsupported
 	}
-	var body []byte
-	var err error
-	if d.isLogs {
-		body, err = (&plog.ProtoMarshaler{}).MarshalLogs(d.logs)
-	} else {
-		body, err = (&ptrace.ProtoMarshaler{}).MarshalTraces(d.traces)
-	}
+	body, err := d.encode()
 	if err != nil {
 		return err
 	}
@@ -389,7 +381,8 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	}
 	r.unreported.Err = err
 	e := &NotStoredError{Err: err}
-	d.size = d.bytes()
+	body, _ := d.encode()
+	d.size = len(body)
 	if !r.mayPass(err) || r.maximum < 0 || d.size > r.maximum {
 		if r.giveUp(d, err) {
 			e.Lost = d.items
@@ -407,8 +400,8 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 
 // mayPass reports whether a retry may succeed.
 func (r *Recorder) mayPass(err error) bool {
-	return r.open != nil && errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) ||
-		errors.Is(err, context.DeadlineExceeded)
+	return r.open != nil && errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // retry stores the waiting deliveries in order, until one fails.
@@ -453,13 +446,7 @@ func (r *Recorder) deliver(ctx context.Context, d delivery) error {
 	if err := r.borrow(ctx); err != nil {
 		return err
 	}
-	var report ingest.Report
-	var err error
-	if d.isLogs {
-		report, err = r.ingester.Logs(ctx, d.logs)
-	} else {
-		report, err = r.ingester.Traces(ctx, d.traces)
-	}
+	report, err := d.store(ctx, r.ingester)
 	if err != nil {
 		return err
 	}
