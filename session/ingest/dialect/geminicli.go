@@ -105,7 +105,8 @@ func readGeminiCall(a Attrs, facts *Emitter) {
 	if whole {
 		geminiInput(f, input)
 	}
-	f.Output = joinPieces(geminiContents(output))
+	parts, _, _ := Output(output) // a content, or a list of those of the pieces of a stream, of which some may be null
+	f.Output = joinPieces(parts)
 	// The span does not report what of the input was cached, nor the thoughts.
 	f.Usage = a.counts("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens").Usage(0)
 	f.Aborted = f.Failed && geminiAborted(f.ErrorType, f.Error)
@@ -230,22 +231,6 @@ func geminiCallID(p *fact.Part) {
 		!strings.HasPrefix(p.CallID, p.Name+"__") && !strings.HasPrefix(p.CallID, p.Name+"-") {
 		p.CallID = p.Name + "__" + p.CallID
 	}
-}
-
-// geminiContents reads what a model answered: a content, or a list of those of the pieces of a stream, whose members
-// may be null.
-func geminiContents(raw json.RawMessage) (parts []fact.Part) {
-	list, ok := elements(raw)
-	if !ok {
-		list = []json.RawMessage{raw}
-	}
-	for _, content := range list {
-		if !isNull(content) {
-			more, _, _ := Output(content)
-			parts = append(parts, more...)
-		}
-	}
-	return parts
 }
 
 // joinPieces joins texts that follow each other, and thoughts.
@@ -395,7 +380,8 @@ func readGeminiResponse(f *fact.Fact, s string) {
 		f.ResponseModel = cmp.Or(piece.str("modelVersion"), f.ResponseModel)
 		if candidates := objectsOf(piece["candidates"]); len(candidates) > 0 { // only the first is ever used
 			f.Finish = cmp.Or(candidates[0].str("finishReason"), f.Finish)
-			parts = append(parts, geminiContents(candidates[0]["content"])...)
+			more, _, _ := Output(candidates[0]["content"])
+			parts = append(parts, more...)
 		}
 	}
 	f.Output = joinPieces(parts)

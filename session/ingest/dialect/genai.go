@@ -427,10 +427,8 @@ func readGenAIRecord(r *Record, out *Emitter) {
 			c.readAttrs(Attrs{mapOf(r.Body())})
 		}
 		c.readAttrs(a)
-	case HasMessage(r):
-		c.readEvent(r.Event, a, r.Body())
 	default:
-		return
+		c.readEvent(r.Event, a, r.Body())
 	}
 	out.Problem(c.problems...)
 	kind := fact.ModelCall

@@ -123,9 +123,7 @@ func (g *genkitSpan) session() (id, key string) {
 
 // whole reads an attribute that is an object.
 func (g *genkitSpan) whole(key string) object {
-	if s := text(g.JSON(key)); strings.HasPrefix(s, "{") && !json.Valid([]byte(s)) {
-		g.facts.Problem(key + " is no JSON: it may have been cut before export")
-	}
+	problemIfCut(g.facts, key, g.JSON(key))
 	return g.object(key)
 }
 
