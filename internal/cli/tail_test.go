@@ -222,6 +222,10 @@ func openAgent(t *testing.T, path, id string) *agent {
 	return &agent{t: t, store: s, id: id}
 }
 
+// ruled writes out what is as long as a terminal is wide.
+var ruled = strings.NewReplacer("<blanks>", strings.Repeat(" ", 40), "<37>", strings.Repeat("─", 37),
+	"<43>", strings.Repeat("─", 43), "<44>", strings.Repeat("─", 44), "<77>", strings.Repeat("─", 77))
+
 // TestTail follows a turn step by step: what it prints is what a person reads, and a text grows line by line.
 func TestTail(t *testing.T) {
 	for _, c := range []struct {
@@ -229,7 +233,7 @@ func TestTail(t *testing.T) {
 		want  string
 	}{
 		{80, `
-── 1fa2bdc0  Fix the test ───────────────────────────────────── coder · 18:15:40
+── 1fa2bdc0  Fix the test <37> coder · 18:15:40
 ► busy
 
 ❯ Why does the test fail?
@@ -244,14 +248,14 @@ func TestTail(t *testing.T) {
 · idle
 `},
 		{120, `
-── 1fa2bdc0  Fix the test ───────────────────────────────────────────────────────────────────────────── coder · 18:15:40
+── 1fa2bdc0  Fix the test <77> coder · 18:15:40
 ► busy
 
 ❯ Why does the test fail?
 ● I will look at what the test prints, and then at the function that it calls. ␛[31mRed␛[0m
-▸ bash  go test ./...                                                                                                  …
+▸ bash  go test ./...<blanks>                                                          …
 ↻ retrying · attempt 2 · overloaded
-▸ bash  go test ./...                                                                                             ✓ 1.2s
+▸ bash  go test ./...<blanks>                                                     ✓ 1.2s
   │ FAIL
 ● … it is.
 ✓ finished · 9.0s · 120 tokens
@@ -269,7 +273,7 @@ func TestTail(t *testing.T) {
 				t.Errorf("a text does not grow line by line: %q", x.out.String())
 			}
 		}
-		if d := cmp.Diff(c.want[1:], x.end()); d != "" {
+		if d := cmp.Diff(ruled.Replace(c.want[1:]), x.end()); d != "" {
 			t.Errorf("%d columns (-want +got):\n%s", c.width, d)
 		}
 	}
@@ -320,7 +324,7 @@ func TestTailStore(t *testing.T) {
 	c.begin("Third")
 	x.tick()
 	testscale.Must(t, c.store.Close())
-	want := `── aaaaaaaa  First ──────────────────────────────────────────── coder · 18:15:40
+	want := `── aaaaaaaa  First <44> coder · 18:15:40
 ► busy
 
 ❯ Why does the test fail?
@@ -328,13 +332,13 @@ func TestTailStore(t *testing.T) {
   ␛[31mRed␛[0m
 ▸ bash  go test ./...                                                          …
 
-── bbbbbbbb  Second ─────────────────────────────────────────── coder · 18:15:40
+── bbbbbbbb  Second <43> coder · 18:15:40
 ❯ Hello.
 ► busy
 
-── cccccccc  Third ──────────────────────────────────────────── coder · 18:15:40
+── cccccccc  Third <44> coder · 18:15:40
 `
-	if d := cmp.Diff(want, x.end()); d != "" {
+	if d := cmp.Diff(ruled.Replace(want), x.end()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

@@ -291,7 +291,8 @@ type Dialect struct {
 	// Figures reports that the store keeps figures of sessions, in session_stats. NewRows selects the sessions of which
 	// they may be out of date all the same, and SettleFigures are statements after which none is; both are empty where
 	// that cannot be. ClaimFigures makes the row of a session, whose id is the parameter: until the end of the
-	// transaction nobody changes the session unnoticed. A row without turns has no figures. Where NewRows is empty, writers do so, too.
+	// transaction nobody changes the session unnoticed. A row without turns has no figures. Where NewRows is empty,
+	// writers do so, too.
 	Figures       bool
 	NewRows       string
 	SettleFigures []string

@@ -67,7 +67,8 @@ func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	doc = doc.Between(t.Number, t.Number)
-	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns", Of: t.Number}, Block: document.Words{Full: true, Zone: v.Zone}.Block(x)}
+	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns", Of: t.Number},
+		Block: document.Words{Full: true, Zone: v.Zone}.Block(x)}
 	linkPart(&p.Block, doc, t, m)
 	p.Colored = true
 	span := spansOf(doc)[at.Part]

@@ -83,8 +83,9 @@ func TestPagesWorkWithoutJavaScript(t *testing.T) {
 	b.tolerate("request to another server: file:")
 	b.do(chromedp.Navigate("file://" + file))
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
-	if cut := eval[[]string](b, `[...document.querySelectorAll('details > *, pre')].filter(e => !e.checkVisibility() ||
-		e.scrollHeight > e.clientHeight + 1 && getComputedStyle(e).overflowY !== 'visible').map(e => e.outerHTML)`); len(cut) > 0 {
+	cut := eval[[]string](b, `[...document.querySelectorAll('details > *, pre')].filter(e => !e.checkVisibility() ||
+		e.scrollHeight > e.clientHeight + 1 && getComputedStyle(e).overflowY !== 'visible').map(e => e.outerHTML)`)
+	if len(cut) > 0 {
 		t.Errorf("%d pieces are not on paper, the first is %s", len(cut), cut[0])
 	}
 }

@@ -281,8 +281,8 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 func readGenAITool(f *fact.Fact, s *Span) {
 	a := s.Attrs()
 	f.Agent, f.CallID = a.Str(agentNames...), a.Str(toolCallIDs...)
-	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name", "spring.ai.tool.definition.name"), Input: unwrapped(a.JSON(toolInputs...)),
-		Succeeded: s.Status().Code() == ptrace.StatusCodeOk}
+	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name", "spring.ai.tool.definition.name"),
+		Input: unwrapped(a.JSON(toolInputs...)), Succeeded: s.Status().Code() == ptrace.StatusCodeOk}
 	if name, ok := strings.CutPrefix(f.Name, "execute_tool "); ok && f.Tool.Name == "" {
 		f.Tool.Name = name
 	}

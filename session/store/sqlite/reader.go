@@ -20,7 +20,8 @@ import (
 const readers = 4
 
 // Reader reads a session store, agenttrace's own or one that the reference program wrote. It never writes to the file,
-// except figures that [Reader.Stats] keeps where it can, and sees what other processes commit. It is safe for concurrent use.
+// except figures that [Reader.Stats] keeps where it can, and sees what other processes commit. It is safe for
+// concurrent use.
 type Reader struct {
 	sqlstore.Reader
 	*file

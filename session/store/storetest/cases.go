@@ -41,7 +41,8 @@ func annotation(kind, name string, at int64) store.Annotation {
 
 // otherCases are those that no story is.
 var otherCases = []testCase{
-	{"retention/size", "Of a store that is too large the sessions that were updated least recently go first.", with(retainSize)},
+	{"retention/size", "Of a store that is too large the sessions that were updated least recently go first.",
+		with(retainSize)},
 	{"part/many-in-one-place", "However many parts request one index, the cost of moving them stays in proportion to " +
 		"them, and no index overflows.", func(h *harness) {
 		const n = 3000
@@ -170,7 +171,8 @@ func retainSize(h *harness, s Store) {
 			h.apply(s, m)
 		}
 	}
-	h.apply(s, h.lines("session child 9 parent=parent@1", "session new 9", `annotation tag good 1 {"session_id":"tagged"}`))
+	h.apply(s, h.lines("session child 9 parent=parent@1", "session new 9",
+		`annotation tag good 1 {"session_id":"tagged"}`))
 	size, err := sizer.Size(h.Context())
 	if err != nil || size < 700_000 {
 		h.Fatalf("1,600 KB in hex are %d bytes, %v", size, err)

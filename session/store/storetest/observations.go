@@ -229,7 +229,8 @@ func (h *harness) anything(r *rand.Rand, world string) []store.Batch {
 		if _, again := named[key]; !again {
 			named[key] = some(4, "s")
 		}
-		line := fmt.Sprintf("obs %s %s %d..%d of=%s/%d orphan=%s", trace, source, from, to, named[key], r.IntN(2), some(5, "call"))
+		line := fmt.Sprintf("obs %s %s %d..%d of=%s/%d orphan=%s", trace, source, from, to, named[key], r.IntN(2),
+			some(5, "call"))
 		if r.IntN(3) == 0 {
 			line += " opens"
 		}
