@@ -1,9 +1,7 @@
 package gate
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -11,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,10 +16,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/gofrs/flock"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 // Headers of a webhook's request. The signature is "sha256=" and the HMAC of the timestamp, a dot and the body, in
@@ -39,232 +38,145 @@ const (
 	minPause, maxPause = 500 * time.Millisecond, time.Minute
 )
 
-// entry is a line of the outbox's file: a fact, or how far its delivery is.
-type entry struct {
-	Fact *Fact `json:"fact,omitempty"`
-	// Seen is when the fact was found last, where that is later than its time.
-	Seen int64 `json:"seen,omitempty"`
-	// Done is the fact's id, and By what has delivered it: "webhook" or "command".
-	Done string `json:"done,omitempty"`
-	By   string `json:"by,omitempty"`
-}
-
-// kept is a fact in an outbox.
-type kept struct {
-	Fact
-	seen int64    // when it was found last, in Unix milliseconds
-	done []string // the ways that have delivered it
-}
-
 // A fact that has been delivered is forgotten when it was not found again for remembered: its session did not change
-// for as long. The file is written anew when it has slack lines more than twice as many as are needed.
+// for as long. That it was found again is written once in seenEvery.
 const (
-	remembered = 30 * 24 * time.Hour
-	slack      = 1000
+	remembered = 30*24*time.Hour + seenEvery
+	seenEvery  = time.Hour
 )
 
-// outbox is a file of facts, to which lines are added. A fact is in it before it is delivered. A file beside it is
-// locked, so that one process uses it.
+// outbox is a database of facts. A fact is in it before it is delivered. The file is locked, so that one process uses
+// it.
 type outbox struct {
-	path    string
 	rules   *Rules
-	lock    *flock.Flock
-	file    *os.File
 	resumed bool
 
-	mu      sync.Mutex // guards the fields below, and writing
+	mu      sync.Mutex // guards the fields below
 	changed *sync.Cond // there is more to be delivered, or an end of it
-	known   map[string]*kept
-	order   []*kept // in which they are delivered
-	lines   int     // in the file
-	most    int     // as many lines have it written anew
-	torn    bool    // the last line may be in part
-	ending  bool    // what is to be delivered is all that will be
+	conn    *sqlite.Conn
+	ending  bool // what is to be delivered is all that will be
 }
 
-func openOutbox(path string, rules *Rules) (o *outbox, err error) {
-	o = &outbox{path: path, rules: rules, lock: flock.New(path+".lock", flock.SetPermissions(0o600)),
-		known: make(map[string]*kept)}
+// outboxTable has the facts as JSON. seen is when one was found last, and done are the ways that have delivered it. The
+// function pending has the ways that are to deliver it yet.
+const outboxTable = `CREATE TABLE facts (id TEXT PRIMARY KEY, rule TEXT NOT NULL, at INTEGER NOT NULL,
+	seen INTEGER NOT NULL, fact TEXT NOT NULL, done TEXT NOT NULL DEFAULT '')`
+
+func openOutbox(path string, rules *Rules) (*outbox, error) {
+	o := &outbox{rules: rules}
 	o.changed = sync.NewCond(&o.mu)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil { // there need be no store yet
-		return nil, fmt.Errorf("make the directory for the state of the watch: %w; name another file", err)
+	err := os.MkdirAll(filepath.Dir(path), 0o700) // there need be no store yet
+	if err == nil {
+		err = o.open(path)
 	}
-	if held, err := o.lock.TryLock(); err != nil {
-		return nil, fmt.Errorf("lock the state of the watch: %w; name another file", err)
-	} else if !held {
+	if err == nil {
+		return o, nil
+	}
+	if o.conn != nil {
+		_ = o.conn.Close()
+	}
+	if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultBusy {
 		return nil, fmt.Errorf("another watch uses %s; end it, or name a file of this one's own, with --state or "+
 			"watch::state", path)
 	}
-	defer func() {
-		if err != nil {
-			_ = o.lock.Unlock()
-		}
-	}()
-	if err := o.read(); err != nil {
-		return nil, err
-	}
-	return o, o.rewrite()
+	return nil, fmt.Errorf("open the state of the watch: %w; name another file", err)
 }
 
-// read reads the file, if there is one.
-func (o *outbox) read() error {
-	f, err := os.Open(o.path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("open the state of the watch: %w; name another file", err)
-	}
-	defer f.Close()
-	o.resumed = true
-	lines := bufio.NewReader(f)
-	for {
-		line, err := lines.ReadBytes('\n')
-		var e entry
-		if json.Unmarshal(line, &e) == nil { // else a crash cut it short, before anything was delivered of it
-			switch k := o.known[e.Done]; {
-			case e.Fact != nil && o.known[e.Fact.ID] == nil:
-				o.keep(e.Fact, e.Seen)
-			case k != nil:
-				k.done = append(k.done, e.By)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("read the state of the watch: %w", err)
-		}
-	}
-}
-
-// pending are the ways by which a fact is to be delivered yet.
-func (o *outbox) pending(k *kept) []string {
-	return slices.DeleteFunc(o.rules.ways(k.Rule), func(way string) bool { return slices.Contains(k.done, way) })
-}
-
-func (o *outbox) keep(f *Fact, seen int64) {
-	k := &kept{Fact: *f, seen: max(seen, f.At)}
-	o.known[f.ID], o.order = k, append(o.order, k)
-}
-
-// rewrite puts a new file in the place of the file, of what is to be remembered.
-func (o *outbox) rewrite() error {
-	before := time.Now().Add(-remembered).UnixMilli()
-	o.order = slices.DeleteFunc(o.order, func(k *kept) bool {
-		forgotten := k.seen < before && len(o.pending(k)) == 0
-		if forgotten {
-			delete(o.known, k.ID)
-		}
-		return forgotten
-	})
-	slices.SortFunc(o.order, func(a, b *kept) int {
-		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.ID, b.ID))
-	})
-	var text bytes.Buffer
-	lines, to := 0, json.NewEncoder(&text)
-	for _, k := range o.order {
-		e := entry{Fact: &k.Fact}
-		if k.seen > k.At {
-			e.Seen = k.seen
-		}
-		_ = to.Encode(e) // strings and numbers can be encoded
-		for _, way := range k.done {
-			_ = to.Encode(entry{Done: k.ID, By: way})
-		}
-		lines += 1 + len(k.done)
-	}
-	next := o.path + ".new"
-	err := writeWhole(next, text.Bytes())
-	if err == nil {
-		if o.file != nil {
-			_ = o.file.Close() // some systems do not replace a file that is open
-		}
-		err = os.Rename(next, o.path)
-		if dir, failed := os.Open(filepath.Dir(o.path)); failed == nil {
-			_ = dir.Sync() // which some systems cannot
-			_ = dir.Close()
-		}
-		var failed error
-		o.file, failed = os.OpenFile(o.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-		err = errors.Join(err, failed)
-	}
-	if err != nil {
-		return fmt.Errorf("write the state of the watch: %w; name another file", err)
-	}
-	o.lines, o.most, o.torn = lines, 2*lines+slack, false
-	return nil
-}
-
-// writeWhole writes a file that is on the disk when it returns.
-func writeWhole(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+func (o *outbox) open(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) // the database would be for all to read
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
+	_ = f.Close()
+	if o.conn, err = sqlite.OpenConn(path, sqlite.OpenReadWrite); err != nil {
+		return err
+	}
+	o.conn.SetBusyTimeout(0)
+	// What the first transaction locks stays so.
+	if err := sqlitex.ExecuteTransient(o.conn, "PRAGMA locking_mode = EXCLUSIVE", nil); err != nil {
+		return err
+	}
+	err = o.conn.CreateFunction("pending", &sqlite.FunctionImpl{NArgs: 2, // the rule, and done
+		Scalar: func(_ sqlite.Context, of []sqlite.Value) (sqlite.Value, error) {
+			ways := slices.DeleteFunc(o.rules.ways(of[0].Text()), func(way string) bool {
+				return strings.Contains(of[1].Text(), way)
+			})
+			return sqlite.TextValue(strings.Join(ways, " ")), nil
+		}})
+	if err != nil {
+		return err
+	}
+	end, err := sqlitex.ExclusiveTransaction(o.conn)
+	if err != nil {
+		return err
+	}
+	defer end(&err)
+	o.resumed, err = sqlitex.ResultBool(o.conn.Prep("SELECT count(*) > 0 FROM sqlite_schema"))
+	if err == nil && !o.resumed {
+		err = sqlitex.ExecuteTransient(o.conn, outboxTable, nil)
+	}
+	if err == nil {
+		err = o.forget()
+	}
+	return err
 }
 
-func (o *outbox) close() error { return errors.Join(o.file.Close(), o.lock.Unlock()) }
+// forget removes what is not to be remembered.
+func (o *outbox) forget() error {
+	return o.write("DELETE FROM facts WHERE seen < ? AND pending(rule, done) = ''",
+		time.Now().Add(-remembered).UnixMilli())
+}
+
+func (o *outbox) write(query string, args ...any) error {
+	if err := sqlitex.Execute(o.conn, query, &sqlitex.ExecOptions{Args: args}); err != nil {
+		return fmt.Errorf("write the state of the watch: %w", err)
+	}
+	return nil
+}
+
+func (o *outbox) close() error { return o.conn.Close() }
 
 // add keeps a fact, unless it is known.
 func (o *outbox) add(f Fact) (added bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if k := o.known[f.ID]; k != nil {
-		k.seen = f.At
-		return false, nil
-	}
-	if err := o.write(entry{Fact: &f}); err != nil {
+	text, _ := json.Marshal(f) // strings and numbers can be encoded
+	err = o.write("INSERT INTO facts (id, rule, at, seen, fact) VALUES (?1, ?2, ?3, ?3, ?4) ON CONFLICT DO NOTHING",
+		f.ID, f.Rule, f.At, string(text))
+	if err != nil {
 		return false, err
 	}
-	o.keep(&f, f.At)
+	if o.conn.Changes() == 0 {
+		return false, o.write("UPDATE facts SET seen = ? WHERE id = ? AND seen < ?", f.At, f.ID,
+			f.At-seenEvery.Milliseconds())
+	}
 	o.changed.Broadcast()
-	return true, nil
+	return true, o.forget()
 }
 
 // next is the first fact that is to be delivered by a way. It waits for one until ctx ends; nil is the end.
-func (o *outbox) next(ctx context.Context, way string) *kept {
+func (o *outbox) next(ctx context.Context, way string) (f *Fact, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for ctx.Err() == nil {
-		i := slices.IndexFunc(o.order, func(k *kept) bool { return slices.Contains(o.pending(k), way) })
-		if i >= 0 {
-			return o.order[i]
-		} else if o.ending {
-			return nil
+		err := sqlitex.Execute(o.conn, "SELECT fact FROM facts WHERE instr(pending(rule, done), ?) ORDER BY at, id LIMIT 1",
+			&sqlitex.ExecOptions{Args: []any{way}, ResultFunc: func(stmt *sqlite.Stmt) error {
+				f = new(Fact)
+				return json.Unmarshal([]byte(stmt.ColumnText(0)), f)
+			}})
+		if err != nil || f != nil || o.ending {
+			return f, err
 		}
 		o.changed.Wait()
 	}
-	return nil
+	return nil, nil
 }
 
 // delivered notes that a fact has been delivered.
-func (o *outbox) delivered(k *kept, way string) error {
+func (o *outbox) delivered(f *Fact, way string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	k.done = append(k.done, way)
-	return o.write(entry{Done: k.ID, By: way})
-}
-
-func (o *outbox) write(e entry) error {
-	if o.lines >= o.most {
-		if err := o.rewrite(); err != nil {
-			return err
-		}
-	}
-	line, _ := json.Marshal(e) // strings and numbers can be encoded
-	if line = append(line, '\n'); o.torn {
-		line = slices.Concat([]byte("\n"), line)
-	}
-	_, err := o.file.Write(line)
-	if err == nil {
-		err = o.file.Sync()
-	}
-	if o.torn = err != nil; o.torn {
-		return fmt.Errorf("write the state of the watch: %w", err)
-	}
-	o.lines++
-	return nil
+	return o.write("UPDATE facts SET done = done || ? || ' ' WHERE id = ?", way, f.ID)
 }
 
 // deliver delivers what is there and what comes, in order, until ctx ends, or all is delivered after end. What fails is
@@ -280,47 +192,64 @@ func (o *outbox) deliver(ctx context.Context, problem func(error)) (wait func())
 }
 
 // end has deliver end when all is delivered, and returns how much is not.
-func (o *outbox) end() (left int) {
+func (o *outbox) end() (left int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
-	for _, k := range o.order {
-		left += len(o.pending(k))
-	}
 	o.changed.Broadcast()
-	return left
+	err = sqlitex.Execute(o.conn, "SELECT pending(rule, done) FROM facts", &sqlitex.ExecOptions{
+		ResultFunc: func(stmt *sqlite.Stmt) error {
+			left += len(strings.Fields(stmt.ColumnText(0)))
+			return nil
+		}})
+	return left, err
 }
 
 func (o *outbox) deliverBy(ctx context.Context, way string, send func(context.Context, *Fact) error,
 	problem func(error)) {
-	pause := minPause
 	defer context.AfterFunc(ctx, func() {
 		o.mu.Lock() // so that nobody is about to wait
 		defer o.mu.Unlock()
 		o.changed.Broadcast()
 	})()
-	for k := o.next(ctx, way); k != nil; k = o.next(ctx, way) {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		err := send(attempt, &k.Fact)
-		cancel()
-		if err == nil {
-			pause = minPause
-			if err := o.delivered(k, way); err != nil {
-				problem(err)
-			}
-			continue
-		}
-		if ctx.Err() != nil {
+	for {
+		var f *Fact
+		found := persist(ctx, problem, func() (err error) {
+			f, err = o.next(ctx, way)
+			return err
+		})
+		if !found || f == nil {
 			return
 		}
+		sent := persist(ctx, problem, func() error {
+			attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+			defer cancel()
+			if err := send(attempt, f); err != nil {
+				return fmt.Errorf("%s of fact %s, which is tried again: %w", way, f.ID, err)
+			}
+			return nil
+		})
+		if !sent || !persist(ctx, problem, func() error { return o.delivered(f, way) }) {
+			return
+		}
+	}
+}
+
+// persist does something again, with pauses, until it succeeds; false where ctx ended first. problem is called for the
+// first failure.
+func persist(ctx context.Context, problem func(error), do func() error) bool {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		err := do()
+		if err == nil || ctx.Err() != nil {
+			return err == nil
+		}
 		if pause == minPause {
-			problem(fmt.Errorf("%s of fact %s, which is tried again: %w", way, k.ID, err))
+			problem(err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, maxPause)
 	}
 }
 

@@ -120,9 +120,10 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	for w.behind = w.Ending > 0; w.behind && err == nil && lasting.Err() == nil; {
 		err = w.look(lasting)
 	}
-	w.outbox.end()
+	_, _ = w.outbox.end()
 	wait()
-	if left := w.outbox.end(); left > 0 && w.Ending > 0 {
+	left, failed := w.outbox.end()
+	if err = errors.Join(err, failed); left > 0 && w.Ending > 0 {
 		err = errors.Join(err, fmt.Errorf("%d facts were not delivered; watch --state %s tries again", left, w.State))
 	}
 	return errors.Join(err, w.outbox.close())

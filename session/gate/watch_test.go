@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	zombiezen "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/gate"
@@ -152,26 +155,35 @@ func (b busy) Poll(ctx context.Context) (store.Reader, store.Change, error) {
 	return r, change, err
 }
 
-// The file of a watch is of one watch at a time. What it lacks of its last line, and what is too old to be found again,
-// is left out of it when it is opened; what was not delivered stays.
+// The file of a watch is of one watch at a time. What is too old to be found again is left out of it when it is opened;
+// what was not delivered stays.
 func TestTheStateOfAWatchStaysSmall(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
-	day := 24 * time.Hour.Milliseconds()
-	now := time.Now().UnixMilli()
-	var text strings.Builder
-	for i := range 5000 {
-		fmt.Fprintf(&text, "{\"fact\":{\"id\":\"old%d\",\"rule\":\"a\",\"at\":%d}}\n", i, now-31*day)
-		if i > 0 {
-			fmt.Fprintf(&text, "{\"done\":\"old%d\",\"by\":\"command\"}\n", i)
-		}
-	}
-	kept := fmt.Sprintf("{\"fact\":{\"id\":\"again\",\"rule\":\"a\",\"at\":%d,\"session_id\":\"\"},\"seen\":%d}\n"+
-		"{\"done\":\"again\",\"by\":\"command\"}\n", now-31*day, now-day)
-	text.WriteString(kept + `{"fact":{"id":"cut`)
-	testscale.Must(t, os.WriteFile(state, []byte(text.String()), 0o600))
+	w := gate.Watcher{Rules: &gate.Rules{Command: []string{"sh", "-c", "read -r fact"}}, State: state,
+		Store: followed(func() {}), Ending: time.Minute}
 	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	testscale.Must(t, w.Run(ctx)) // makes the file
+	facts := func(query string, args ...any) (all []string) {
+		conn, err := zombiezen.OpenConn(state, zombiezen.OpenReadWrite)
+		testscale.Must(t, err)
+		defer conn.Close()
+		testscale.Must(t, sqlitex.Execute(conn, query, &sqlitex.ExecOptions{Args: args,
+			ResultFunc: func(stmt *zombiezen.Stmt) error {
+				all = append(all, stmt.ColumnText(0))
+				return nil
+			}}))
+		return all
+	}
+	for id, of := range map[string]struct {
+		days int64
+		done string
+	}{"old": {31, "command "}, "undelivered": {31, ""}, "again": {1, "command "}} {
+		seen := time.Now().UnixMilli() - of.days*24*time.Hour.Milliseconds()
+		facts(`INSERT INTO facts VALUES (?1, 'a', 0, ?2, '{"id":"' || ?1 || '"}', ?3)`, id, seen, of.done)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
 	other := make(chan error, 1)
-	w := gate.Watcher{Rules: &gate.Rules{Command: []string{"sh", "-c", "read -r fact"}}, State: state}
 	w.Store = followed(func() { // while it runs
 		second := gate.Watcher{Rules: w.Rules, State: state}
 		select {
@@ -180,16 +192,15 @@ func TestTheStateOfAWatchStaysSmall(t *testing.T) {
 		}
 		cancel()
 	})
-	w.Ending = time.Minute
 	testscale.Must(t, w.Run(ctx))
 	if err := <-other; err == nil || !strings.Contains(err.Error(), state) || !strings.Contains(err.Error(), "--state") {
 		t.Errorf("another watch: %v", err)
 	}
-	got, err := os.ReadFile(state)
-	want := kept + fmt.Sprintf("{\"fact\":{\"id\":\"old0\",\"rule\":\"a\",\"at\":%d,\"session_id\":\"\"}}\n", now-31*day) +
-		"{\"done\":\"old0\",\"by\":\"command\"}\n"
-	if err != nil || string(got) != want {
-		t.Errorf("the file has %q %v", got, err)
+	if got := facts("SELECT id || done FROM facts ORDER BY id"); fmt.Sprint(got) != "[againcommand  undeliveredcommand ]" {
+		t.Errorf("the file has %q", got)
+	}
+	if info, err := os.Stat(state); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v %v", info.Mode(), err)
 	}
 }
 
