@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
 )
@@ -79,7 +79,7 @@ func Check(t *Transcript) []Violation {
 	if t == nil {
 		t = new(Transcript)
 	}
-	c := checker{t: t, ids: make(map[rowID]bool)}
+	c := checker{t: t, seen: make(map[string]bool)}
 	c.apply(&checkedRow{kind: ofSession, path: "session", id: t.Session.ID, created: t.Session.CreatedAt,
 		updated: t.Session.UpdatedAt})
 	var before *checkedRow
@@ -87,7 +87,7 @@ func Check(t *Transcript) []Violation {
 		m := &t.Messages[i]
 		row := &checkedRow{kind: ofMessage, path: fmt.Sprintf("messages[%d]", i), id: m.Message.ID,
 			created: m.Message.CreatedAt, updated: m.Message.UpdatedAt, message: m, before: before}
-		row.data, _ = object(m.Message.MetadataJSON)
+		row.data = object(m.Message.MetadataJSON)
 		c.apply(row)
 		before = row
 		for j := range m.Parts {
@@ -130,7 +130,7 @@ func (r *checkedRow) below(j int) *checkedRow {
 	p := &r.message.Parts[j]
 	row := &checkedRow{kind: ofPart, path: fmt.Sprintf("%s.parts[%d]", r.path, j), id: p.ID, created: p.CreatedAt,
 		updated: p.UpdatedAt, message: r.message, part: p, index: j}
-	row.data, _ = object(p.DataJSON)
+	row.data = object(p.DataJSON)
 	return row
 }
 
@@ -147,16 +147,11 @@ func (r *checkedRow) where() string {
 // checker is the state of one Check.
 type checker struct {
 	t          *Transcript
-	ids        map[rowID]bool // of the rows so far
+	seen       map[string]bool // where the rows so far are
 	violations []Violation
 	// rule is the name of the rule being applied to row.
 	rule string
 	row  *checkedRow
-}
-
-type rowID struct {
-	kind rowKind
-	id   string
 }
 
 // apply applies all rules to a row.
@@ -239,33 +234,25 @@ func isDigest(s string) bool { return sha256Hex().MatchString(s) }
 // show returns a JSON value for a detail, truncated to a line.
 func show(raw json.RawMessage) string {
 	const maxNumber = 60
-	switch {
-	case raw == nil:
-		return "(none)"
-	case len(raw) > maxNumber:
-		n := maxNumber
-		for !utf8.RuneStart(raw[n]) {
-			n--
-		}
-		return string(raw[:n]) + "…"
+	if len(raw) > maxNumber {
+		return strings.ToValidUTF8(string(raw[:maxNumber]), "") + "…"
 	}
-	return string(raw)
+	return cmp.Or(string(raw), "(none)")
 }
 
 // members are those of a JSON object; of other text they are nil.
 type members map[string]json.RawMessage
 
 // object parses text as a JSON object.
-func object(text string) (o members, ok bool) {
-	err := json.Unmarshal([]byte(text), &o)
-	return o, err == nil && o != nil
+func object(text string) (o members) {
+	_ = json.Unmarshal([]byte(text), &o)
+	return o
 }
 
-// array parses text as a JSON array.
-func array(text string) ([]json.RawMessage, bool) {
-	var a []json.RawMessage
-	err := json.Unmarshal([]byte(text), &a)
-	return a, err == nil && a != nil
+// array parses text as a JSON array; of other text it is nil.
+func array(text string) (a []json.RawMessage) {
+	_ = json.Unmarshal([]byte(text), &a)
+	return a
 }
 
 // text reads a JSON string; of another value it is "".
@@ -296,11 +283,9 @@ func (t *Transcript) ContextUsage() (sum Usage) {
 			start, tail = m, id
 		}
 	}
-	for i := range t.Messages {
-		if m := &t.Messages[i].Message; tail != "" && m.ID == tail {
-			start = m
-			break
-		}
+	i := slices.IndexFunc(t.Messages, func(m MessageAndParts) bool { return tail != "" && m.Message.ID == tail })
+	if i >= 0 {
+		start = &t.Messages[i].Message
 	}
 	for i := range t.Messages {
 		m := &t.Messages[i].Message
@@ -317,10 +302,7 @@ func compactionTail(parts []Part) (tail string, ok bool) {
 	index := int64(math.MinInt64)
 	for i := range parts {
 		p := &parts[i]
-		if p.Type != TypeCompaction || p.Index < index {
-			continue
-		}
-		if _, isObject := object(p.DataJSON); isObject {
+		if p.Type == TypeCompaction && p.Index >= index && object(p.DataJSON) != nil {
 			index, ok, tail = p.Index, true, TailStartID(p.DataJSON)
 		}
 	}
@@ -342,9 +324,8 @@ var rules = []rule{
 		c.reportIf(r.id == "", "id is empty")
 	}},
 	{"unique-ids", ofMessage | ofPart, func(c *checker, r *checkedRow) {
-		id := rowID{r.kind, r.id}
-		c.reportIf(c.ids[id] && r.id != "", "%s has the id of an earlier %s", r.path, kindNames[r.kind])
-		c.ids[id] = true
+		c.reportIf(c.seen[r.where()], "%s has the id of an earlier %s", r.path, kindNames[r.kind])
+		c.seen[r.where()] = true
 	}},
 	{"owner", ofMessage | ofPart, checkOwner},
 	{"parent", ofSession, checkParent},
@@ -438,14 +419,11 @@ func checkShape(c *checker, r *checkedRow) {
 func checkOwner(c *checker, r *checkedRow) {
 	got := r.message.Message.SessionID
 	if r.part != nil {
-		if got, want := r.part.MessageID, r.message.Message.ID; got != want {
-			c.report("message_id is %q, want %q", got, want)
-		}
+		of, want := r.part.MessageID, r.message.Message.ID
+		c.reportIf(of != want, "message_id is %q, want %q", of, want)
 		got = r.part.SessionID
 	}
-	if want := c.t.Session.ID; got != want {
-		c.report("session_id is %q, want %q", got, want)
-	}
+	c.reportIf(got != c.t.Session.ID, "session_id is %q, want %q", got, c.t.Session.ID)
 }
 
 func checkParent(c *checker, _ *checkedRow) {
@@ -453,9 +431,7 @@ func checkParent(c *checker, _ *checkedRow) {
 	if s.ParentMessageID != nil && s.ParentID == nil {
 		c.report("parent_message_id is %q, but parent_id is null", *s.ParentMessageID)
 	}
-	if s.ParentID != nil && *s.ParentID == s.ID {
-		c.report("parent_id is the session's own id")
-	}
+	c.reportIf(s.ParentID != nil && *s.ParentID == s.ID, "parent_id is the session's own id")
 }
 
 func checkUTF8(c *checker, r *checkedRow) {
@@ -477,38 +453,23 @@ func checkJSON(c *checker, r *checkedRow) {
 	s := &c.t.Session
 	switch r.kind {
 	case ofMessage:
-		if r.data == nil {
-			c.report("metadata_json is not a JSON object")
-		}
-		return
+		c.reportIf(r.data == nil, "metadata_json is not a JSON object")
 	case ofPart:
-		if r.data == nil {
-			c.report("data_json is not a JSON object")
-		}
-		return
-	}
-	if _, ok := array(s.PermissionsJSON); !ok {
-		c.report("permissions_json is not a JSON array")
-	}
-	if _, ok := object(s.MetadataJSON); !ok {
-		c.report("metadata_json is not a JSON object")
-	}
-	if s.ModelJSON != nil {
-		if _, ok := object(*s.ModelJSON); !ok {
-			c.report("model_json is neither null nor a JSON object")
-		}
+		c.reportIf(r.data == nil, "data_json is not a JSON object")
+	default:
+		c.reportIf(array(s.PermissionsJSON) == nil, "permissions_json is not a JSON array")
+		c.reportIf(object(s.MetadataJSON) == nil, "metadata_json is not a JSON object")
+		c.reportIf(s.ModelJSON != nil && object(*s.ModelJSON) == nil, "model_json is neither null nor a JSON object")
 	}
 }
 
 func checkPermissions(c *checker, _ *checkedRow) {
-	list, _ := array(c.t.Session.PermissionsJSON)
-	for i, raw := range list {
-		r, ok := object(string(raw))
-		if !ok {
+	for i, raw := range array(c.t.Session.PermissionsJSON) {
+		if r := object(string(raw)); r != nil {
+			c.want(permissionShape, r, fmt.Sprintf("permissions_json[%d].", i))
+		} else {
 			c.report("permissions_json[%d] is not an object", i)
-			continue
 		}
-		c.want(permissionShape, r, fmt.Sprintf("permissions_json[%d].", i))
 	}
 }
 
@@ -524,12 +485,11 @@ func checkUsage(c *checker, r *checkedRow) {
 	if !has || isNull(raw) {
 		return
 	}
-	usage, ok := object(string(raw))
-	if !ok {
+	if usage := object(string(raw)); usage != nil {
+		c.want(usageShape, usage, "usage.")
+	} else {
 		c.report("usage is %s, want an object", show(raw))
-		return
 	}
-	c.want(usageShape, usage, "usage.")
 }
 
 func checkMetadata(c *checker, r *checkedRow) {
@@ -570,21 +530,12 @@ func checkGaps(c *checker, r *checkedRow) {
 			last = max(last, index)
 		}
 	}
-	n := int64(len(places))
-	if last < n {
-		return
-	}
-	var trace struct {
-		Incomplete bool `json:"incomplete"`
-	}
-	if raw, has := r.data["agenttrace"]; has && json.Unmarshal(raw, &trace) == nil && trace.Incomplete {
-		return
-	}
 	missing := int64(0)
 	for places[missing] {
 		missing++
 	}
-	c.report("has %d parts up to index %d; %d is missing", n, last, missing)
+	incomplete := string(object(string(r.data["agenttrace"]))["incomplete"]) == "true"
+	c.reportIf(missing <= last && !incomplete, "has %d parts up to index %d; %d is missing", len(places), last, missing)
 }
 
 // IsToolType reports whether parts of a type are tool calls: of a tool that the type names after
@@ -597,10 +548,9 @@ func IsToolType(partType string) bool {
 // name.
 func typeFamily(partType string) string {
 	for _, prefix := range []string{"tool-", "data-"} {
-		if name, ok := strings.CutPrefix(partType, prefix); ok {
-			if name == "" {
-				return ""
-			}
+		if partType == prefix {
+			return ""
+		} else if strings.HasPrefix(partType, prefix) {
 			return prefix
 		}
 	}
@@ -637,19 +587,15 @@ func checkCompaction(c *checker, r *checkedRow) {
 	if r.part.Type != TypeCompaction {
 		return
 	}
-	if role := r.message.Message.Role; role != RoleAssistant {
-		c.report("is in a message of role %q", role)
+	role := r.message.Message.Role
+	c.reportIf(role != RoleAssistant, "is in a message of role %q", role)
+	if data := object(string(r.data["data"])); data != nil {
+		c.want(compactionShape, data, "data.")
+	} else if _, flat := r.data["summary"]; flat {
+		c.report("is flat: wrap its fields in data")
+	} else {
+		c.report("data is %s, want an object", show(r.data["data"]))
 	}
-	data, ok := object(string(r.data["data"]))
-	if !ok {
-		if _, flat := r.data["summary"]; flat {
-			c.report("is flat: wrap its fields in data")
-		} else {
-			c.report("data is %s, want an object", show(r.data["data"]))
-		}
-		return
-	}
-	c.want(compactionShape, data, "data.")
 }
 
 func checkToolColumns(c *checker, r *checkedRow) {
@@ -677,9 +623,10 @@ func checkToolColumns(c *checker, r *checkedRow) {
 	}
 }
 
-// toolStates has the values that each state of a tool part requires and excludes.
+// toolStates has the values that each state of a tool part requires. It excludes an output and an errorText that it does
+// not require.
 var toolStates = map[string]struct {
-	needs, excludes []string
+	needs []string
 	// approval is what the approval of its call must be: nothing, or else its answer is one of these values of JSON,
 	// where "" is an approval without an answer.
 	approval []string
@@ -688,15 +635,13 @@ var toolStates = map[string]struct {
 	// may are keys of this state alone.
 	may shape
 }{
-	StateInputStreaming:    {nil, []string{"output", "errorText"}, nil, true, nil},
-	StateInputAvailable:    {[]string{"input"}, []string{"output", "errorText"}, nil, true, nil},
-	StateApprovalRequested: {[]string{"input"}, []string{"output", "errorText"}, []string{""}, false, nil},
-	StateApprovalResponded: {[]string{"input"}, []string{"output", "errorText"}, []string{"true", "false"}, false, nil},
-	StateOutputAvailable: {[]string{"input", "output"}, []string{"errorText"}, []string{"true"}, true,
-		shape{{"preliminary", aBool, true}}},
-	StateOutputError: {[]string{"errorText"}, []string{"output"}, []string{"true"}, true,
-		shape{{"errorText", aString, true}}},
-	StateOutputDenied: {[]string{"input"}, []string{"output", "errorText"}, []string{"false"}, false, nil},
+	StateInputStreaming:    {nil, nil, true, nil},
+	StateInputAvailable:    {[]string{"input"}, nil, true, nil},
+	StateApprovalRequested: {[]string{"input"}, []string{""}, false, nil},
+	StateApprovalResponded: {[]string{"input"}, []string{"true", "false"}, false, nil},
+	StateOutputAvailable:   {[]string{"input", "output"}, []string{"true"}, true, shape{{"preliminary", aBool, true}}},
+	StateOutputError:       {[]string{"errorText"}, []string{"true"}, true, shape{{"errorText", aString, true}}},
+	StateOutputDenied:      {[]string{"input"}, []string{"false"}, false, nil},
 }
 
 func checkToolState(c *checker, r *checkedRow) {
@@ -710,14 +655,10 @@ func checkToolState(c *checker, r *checkedRow) {
 		return
 	}
 	for _, key := range state.needs {
-		if _, has := r.data[key]; !has {
-			c.report("state is %s, but %s is missing", name, key)
-		}
+		c.reportIf(r.data[key] == nil, "state is %s, but %s is missing", name, key)
 	}
-	for _, key := range state.excludes {
-		if _, has := r.data[key]; has {
-			c.report("state is %s, but there is %s", name, key)
-		}
+	for _, key := range []string{"output", "errorText"} {
+		c.reportIf(r.data[key] != nil && !slices.Contains(state.needs, key), "state is %s, but there is %s", name, key)
 	}
 	c.want(state.may, r.data, "")
 	raw, has := r.data["approval"]
@@ -733,8 +674,8 @@ func checkToolState(c *checker, r *checkedRow) {
 
 // approval checks the approval of a tool call, whose answer must be one of those given.
 func (c *checker) approval(state string, raw json.RawMessage, answers []string) {
-	approval, ok := object(string(raw))
-	if !ok {
+	approval := object(string(raw))
+	if approval == nil {
 		c.report("approval is %s, want an object", show(raw))
 		return
 	}
@@ -742,13 +683,10 @@ func (c *checker) approval(state string, raw json.RawMessage, answers []string) 
 	answer, answered := approval["approved"]
 	_, reasoned := approval["reason"]
 	if answers[0] == "" {
-		if answered || reasoned {
-			c.report("state is %s, but approval has an answer", state)
-		}
+		c.reportIf(answered || reasoned, "state is %s, but approval has an answer", state)
 		return
 	}
-	if !slices.Contains(answers, string(answer)) {
-		c.report("state is %s, but approval.approved is %s", state, show(answer))
-	}
+	right := slices.Contains(answers, string(answer))
+	c.reportIf(!right, "state is %s, but approval.approved is %s", state, show(answer))
 	c.want(reasonShape, approval, "approval.")
 }
