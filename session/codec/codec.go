@@ -133,7 +133,8 @@ func Withheld(p *session.Part) (input, output bool) {
 type FileDecoder = func(ctx context.Context, path string, wanted Wanted,
 	report func(Problem)) iter.Seq2[*Session, error]
 
-// Reading is how the files of a format are recognized and read. Decode or DecodeFile is set, or both, or Telemetry.
+// Reading is how the files of a format are recognized and read. ReadText or ReadStream is set, or ReadPath, or
+// Telemetry. A format may have ReadPath besides, for what one text does not hold.
 type Reading struct {
 	// Extensions are those of the files that are read when a directory is imported: how their names end.
 	Extensions []string
@@ -146,22 +147,97 @@ type Reading struct {
 	// Layout has patterns of files by which a directory of the format is known.
 	Layout []string
 
-	// Decode reads sessions from a stream, DecodeFile from a file or a directory.
-	Decode     func(r io.Reader, report func(Problem)) iter.Seq2[*Session, error]
-	DecodeFile FileDecoder
-	// Selects reports that DecodeFile reads only those sessions that are wanted. Otherwise it reads all.
+	// ReadText reads the sessions of a text, which it does not retain. path is that of its file, empty for a stream.
+	ReadText func(path string, text []byte, report func(Problem)) ([]*Session, error)
+	// Noun is what an error calls such a text.
+	Noun string
+	// Appends reports that the program appends to its files.
+	Appends bool
+	// ReadStream reads sessions from a stream of any length.
+	ReadStream func(r io.Reader, report func(Problem)) iter.Seq2[*Session, error]
+	// ReadPath reads sessions from a file or a directory.
+	ReadPath FileDecoder
+	// Selects reports that ReadPath reads only those sessions that are wanted. Otherwise it reads all.
 	Selects bool
-	// Beside lists what DecodeFile reads of an input besides the file at path, or in place of the
-	// directory: files, and directories with all that is below. Where it is nil, nobody knows.
+	// Beside lists what is read of an input besides the file at path, or in place of the directory: files, and
+	// directories with all that is below. Where it is nil, nobody knows what ReadPath reads.
 	Beside func(path string) []string
-	// DecodeText reads a file at path to which the program appends, of which text is the content. It does not retain
-	// text.
-	DecodeText func(path string, text []byte, report func(Problem)) ([]*Session, error)
 	// Transcript reports that the format is a program's own record of its sessions. The
 	// program's telemetry reports the same sessions, with other message ids.
 	Transcript bool
 	// Telemetry reports that the files hold spans and log records, which package ingest makes sessions of.
 	Telemetry bool
+}
+
+// Streams reports whether a session of the format can be read from a stream.
+func (f *Reading) Streams() bool { return f.ReadText != nil || f.ReadStream != nil }
+
+// Decode yields the sessions in r of a format that [Reading.Streams]. report may be nil.
+func (f *Reading) Decode(r io.Reader, report func(Problem)) iter.Seq2[*Session, error] {
+	return f.DecodeAt("", r, report)
+}
+
+// DecodeAt is [Reading.Decode] of the file at path, of which r is the content.
+func (f *Reading) DecodeAt(path string, r io.Reader, report func(Problem)) iter.Seq2[*Session, error] {
+	if f.ReadStream != nil {
+		return f.ReadStream(r, report)
+	}
+	return Decoded(report, func(report func(Problem), yield func(*Session) bool) error {
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", f.Noun, err)
+		}
+		all, err := f.DecodeText(path, text, report)
+		for len(all) > 0 && yield(all[0]) {
+			all = all[1:]
+		}
+		return err
+	})
+}
+
+// DecodeText reads the sessions of a format that has ReadText.
+func (f *Reading) DecodeText(path string, text []byte, report func(Problem)) ([]*Session, error) {
+	all, err := f.ReadText(path, text, report)
+	if err != nil {
+		err = fmt.Errorf("read %s: %w", f.Noun, err)
+	}
+	return all, err
+}
+
+// DecodeFile yields the sessions of the file or the directory at path.
+func (f *Reading) DecodeFile(ctx context.Context, path string, wanted Wanted,
+	report func(Problem)) iter.Seq2[*Session, error] {
+	if f.ReadPath != nil {
+		return f.ReadPath(ctx, path, wanted, report)
+	}
+	return func(yield func(*Session, error) bool) {
+		file, err := OpenFile(path)
+		if err != nil {
+			yield(nil, fmt.Errorf("read %s: %w", f.Noun, err))
+			return
+		}
+		defer file.Close()
+		f.DecodeAt(path, file, report)(yield)
+	}
+}
+
+// Decoded is the sequence of the sessions that decode yields, and of the error that it returns unless nobody wants
+// more. report may be nil.
+func Decoded(report func(Problem),
+	decode func(report func(Problem), yield func(*Session) bool) error) iter.Seq2[*Session, error] {
+	if report == nil {
+		report = func(Problem) {}
+	}
+	return func(yield func(*Session, error) bool) {
+		wanted := true
+		err := decode(report, func(s *Session) bool {
+			wanted = wanted && yield(s, nil)
+			return wanted
+		})
+		if err != nil && wanted {
+			yield(nil, err)
+		}
+	}
 }
 
 // HasExtension reports whether the name of a file ends as those of the format do.

@@ -346,7 +346,7 @@ func (im *Importer) content(ctx context.Context, format *formats.Format, in Inpu
 		t.Format = format.Name
 		return im.telemetry(ctx, r, t)
 	}
-	if in.path == "" && (isDatabase || format.Decode == nil) {
+	if in.path == "" && (isDatabase || !format.Streams()) {
 		var err error
 		if in.path, err = copied(r); err != nil {
 			return err

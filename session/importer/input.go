@@ -60,7 +60,7 @@ func Inputs(args []string, stdin io.Reader, format *formats.Format) (all []Input
 		case err != nil:
 		case !info.IsDir():
 			all = append(all, fileInput(arg, info, false))
-		case format != nil && format.DecodeFile != nil && format.Layout != nil:
+		case format != nil && format.Layout != nil:
 			all = append(all, Input{Name: arg, path: arg, format: format})
 		default:
 			var files []Input

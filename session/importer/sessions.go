@@ -30,10 +30,10 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 	}
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
 	switch {
-	case f.DecodeText != nil && in.path != "" && now != nil && r != nil:
+	case f.Appends && in.path != "" && now != nil:
 		text, err := io.ReadAll(r)
 		if err != nil {
-			return fmt.Errorf("read transcript: %w", err)
+			return fmt.Errorf("read %s: %w", f.Noun, err)
 		}
 		all, err := f.DecodeText(in.path, text, report)
 		if err == nil {
@@ -48,9 +48,9 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 				all = all[1:]
 			}
 		}, t)
-	case f.DecodeFile == nil && in.path != "":
-		return im.importAll(ctx, f, f.Decode(r, report), t)
-	case f.Decode != nil && in.path == "":
+	case f.ReadPath == nil && in.path != "":
+		return im.importAll(ctx, f, f.DecodeAt(in.path, r, report), t)
+	case in.path == "":
 		b := &bounded{r, maxStream}
 		return im.importAll(ctx, f, b.sessions(f.Decode(b, report)), t)
 	}

@@ -135,11 +135,8 @@ func (im *Importer) unchanged(in Input, now *store.ImportSource) *store.ImportSo
 // beside returns a digest of what the system reports of the files that the format reads of an
 // input besides the file at path; false where nobody knows which.
 func beside(f *formats.Format, path string) (digest string, known bool) {
-	if f == nil || f.DecodeFile == nil {
-		return "", true
-	}
-	if f.Beside == nil {
-		return "", false
+	if f == nil || f.Beside == nil {
+		return "", f == nil || f.ReadPath == nil
 	}
 	return digestOf(f.Beside(path)...)
 }

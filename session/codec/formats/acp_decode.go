@@ -15,11 +15,9 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-var acpDecode = rows.Whole("trace", acpSessions)
-
 // acpSessions returns the sessions in a trace, in the order in which they begin. One that the trace does not see begin,
 // as when it is cut, is there with what is known of it. A text without any message is an error, unless it is empty.
-func acpSessions(text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
+func acpSessions(_ string, text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
 	messages, err := acpMessages(text, report)
 	d := &acpDecoder{Reporter: rows.Reporter{Report: report}, conn: acpNewConnection()}
 	for i, m := range messages {

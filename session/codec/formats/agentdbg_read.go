@@ -23,9 +23,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// agentdbgDecode reads what is in one stream: an events.jsonl, a spans.jsonl, a run.json, or a file of "agentdbg
+// agentdbgText reads what is in one stream: an events.jsonl, a spans.jsonl, a run.json, or a file of "agentdbg
 // export". Events belong to the runs of their run_id.
-var agentdbgDecode = rows.Whole("run", func(text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
+func agentdbgText(_ string, text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
 	d := &agentdbgReader{Reporter: rows.Reporter{Report: report}}
 	d.text(text)
 	if len(d.runs) == 0 {
@@ -35,13 +35,13 @@ var agentdbgDecode = rows.Whole("run", func(text []byte, report func(codec.Probl
 		all = append(all, agentdbgBuild(r, d.Reporter))
 	}
 	return all, err
-})
+}
 
 // agentdbgDecodeFile reads the runs in path: a data directory (~/.agentdbg, ~/.maida), one that holds .agentdbg or
 // .maida, a directory of runs, a run's directory, one of its two files, which stands for both, or a file that
-// [agentdbgDecode] reads. A run without one of its files is read as far as it goes.
+// [agentdbgText] reads. A run without one of its files is read as far as it goes.
 func agentdbgDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+	return codec.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		info, err := os.Stat(path)
 		if err != nil {
 			return fmt.Errorf("read runs: %w", err)

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -339,9 +338,9 @@ func atifImage(media string, path json.RawMessage) rows.Object {
 	return rows.Of("type", "image", "source", rows.Of("media_type", media, "path", path))
 }
 
-// atifDecode reads a trajectory, and after it those of its sub-agents that it has in it. What is not a trajectory is an
+// atifText reads a trajectory, and after it those of its sub-agents that it has in it. What is not a trajectory is an
 // error that names the line or the field.
-var atifDecode = rows.Whole("trajectory", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+func atifText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 	r := rows.Reporter{Report: report}
 	valid := r.Valid(bytes.TrimPrefix(text, []byte("\uFEFF")))
 	o, _, err := rows.ParsePython(valid, func(string) string { return "null" })
@@ -352,7 +351,7 @@ var atifDecode = rows.Whole("trajectory", func(text []byte, report func(codec.Pr
 		return nil, codec.AtLine(valid, err)
 	}
 	return atifSessions(o, atifSource{text: text}, report), nil
-})
+}
 
 // atifSource is where a trajectory comes from: a text, or for one of a sub-agent the session that started it, with the
 // message of its user and the time.
@@ -427,7 +426,7 @@ func (b *atifBuilder) build(o rows.Object, place string) *codec.Session {
 	b.about(o)
 	steps := rows.Elements(o.Get("steps"))
 	for _, raw := range steps { // what comes before the first time, and has none, has that
-		if at, ok := isoTime(rows.Read(string(raw)).Text("timestamp")); ok {
+		if at, ok := rows.ParseTime(rows.Read(string(raw)).Text("timestamp")); ok {
 			b.at = at
 			break
 		}
@@ -467,23 +466,14 @@ func (b *atifBuilder) totals(final rows.Object) {
 		answers[len(answers)-1].Usage = used
 	}
 	const least = 1e-9 // which sums of fractions may differ by
-	if cost := atifMoney(final.Get("total_cost_usd")); cost != nil && *cost > least && !b.cost {
+	if cost := rows.USD(final.Get("total_cost_usd")); cost != nil && *cost > least && !b.cost {
 		b.s.Row.CostUSD = *cost
 	}
 }
 
-// atifMoney reads a cost in US dollars, nil if there is none.
-func atifMoney(raw json.RawMessage) *float64 {
-	usd, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || usd < 0 || math.IsInf(usd, 0) {
-		return nil
-	}
-	return &usd
-}
-
 // step reads a step. One without a time has that of the step before.
 func (b *atifBuilder) step(step rows.Object) {
-	at, ok := isoTime(step.Text("timestamp"))
+	at, ok := rows.ParseTime(step.Text("timestamp"))
 	if ok {
 		b.at = at
 	} else if step.Has("timestamp") {
@@ -672,7 +662,7 @@ func (b *atifBuilder) measure(a *rows.Answer, step rows.Object) {
 
 // costOf returns the cost of a step, nil where it has none, and adds it to the run's.
 func (b *atifBuilder) costOf(metrics rows.Object) *float64 {
-	cost := atifMoney(metrics.Get("cost_usd"))
+	cost := rows.USD(metrics.Get("cost_usd"))
 	if cost != nil {
 		b.cost, b.s.Row.CostUSD = true, store.AddCost(b.s.Row.CostUSD, *cost)
 	}

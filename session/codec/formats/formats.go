@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
@@ -234,18 +233,6 @@ func lossesOf(name string) (noted codec.Losses) {
 // explainLosses counts the losses of a format in a session.
 func explainLosses(name string) func(*Source) []codec.Loss { return explained(lossesOf(name).Of) }
 
-// isoTime reads a time in ISO 8601, in Unix milliseconds. One without a zone is in UTC, as Python writes it.
-func isoTime(text string) (milli int64, ok bool) {
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		t, err = time.Parse("2006-01-02T15:04:05.999999999", strings.Replace(text, " ", "T", 1))
-	}
-	if err != nil || t.Year() < 1970 || t.Year() > 9999 {
-		return 0, false
-	}
-	return t.UnixMilli(), true
-}
-
 // joinedTexts is the content of a result as one text, where it consists of texts. One alone keeps its spelling:
 // JavaScript writes halves of characters.
 func joinedTexts(content json.RawMessage) json.RawMessage {
@@ -297,12 +284,12 @@ var own = []Format{{
 		},
 	},
 	Reading: codec.Reading{Extensions: []string{".jsonl"}, Keys: []string{"data={ type=session|message|part"},
-		Decode: jsonl.Recover},
+		ReadStream: jsonl.Recover},
 }, {
 	Name:     "json",
 	Exported: "the same, nested", Imported: "the same, nested: one session",
 	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: streamRows(jsonl.EncodeNested)},
-	Reading: codec.Reading{Extensions: []string{".json"}, Keys: []string{"session={"}, Decode: jsonl.DecodeNestedFile},
+	Reading: codec.Reading{Extensions: []string{".json"}, Keys: []string{"session={"}, ReadStream: jsonl.DecodeNestedFile},
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{
@@ -361,7 +348,7 @@ var own = []Format{{
 		Keys:       []string{"spec_version run_id", "spec_version run={", "spec_version events=["},
 		Layout: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json",
 			".maida/runs/*/run.json"},
-		Decode: agentdbgDecode, DecodeFile: file(agentdbgDecodeFile), Beside: run,
+		ReadText: agentdbgText, Noun: "run", ReadPath: file(agentdbgDecodeFile), Beside: run,
 	},
 }, {
 	Name:     "maida",
@@ -380,7 +367,7 @@ var own = []Format{{
 		Keys:       []string{"trace_id spec_version counts={", "trace_id parent_span_id attributes={ status_code=*"},
 		Layout: []string{"meta.json", "spans.jsonl", "*/meta.json", "*/spans.jsonl", "runs/*/meta.json",
 			".maida/runs/*/meta.json"},
-		Decode: agentdbgDecode, DecodeFile: file(agentdbgDecodeFile), Beside: run,
+		ReadText: agentdbgText, Noun: "run", ReadPath: file(agentdbgDecodeFile), Beside: run,
 	},
 }, {
 	Name:     "jutul",
@@ -392,8 +379,7 @@ var own = []Format{{
 	},
 	Reading: codec.Reading{
 		Extensions: []string{".sqlite"}, Tables: []string{"events"}, Layout: []string{jutulFileName},
-		DecodeFile: file(jutulDecodeFile),
-		Beside:     rows.DatabaseFiles,
+		ReadPath: file(jutulDecodeFile), Beside: rows.DatabaseFiles,
 	},
 }, {
 	Name:     "skillet",
@@ -415,7 +401,7 @@ var own = []Format{{
 			".agent_session_logs/*/*.jsonl", "state/.agent_session_logs/*/*.jsonl",
 			".skilled-agent/state/.agent_session_logs/*/*.jsonl", "*/*.jsonl",
 		},
-		Decode: skilletDecode, DecodeFile: file(skilletDecodeFile), Beside: rows.DatabaseFiles,
+		ReadText: skilletText, Noun: "log", ReadPath: file(skilletDecodeFile), Beside: rows.DatabaseFiles,
 	},
 }, {
 	Name:     "acp",
@@ -423,10 +409,7 @@ var own = []Format{{
 	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
 	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explainLosses("acp"), Stream: written(acpEncode)},
 	Reading: codec.Reading{
-		Extensions: []string{".json", ".jsonl", ".ndjson"}, Decode: acpDecode,
-		DecodeText: func(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-			return acpSessions(text, report)
-		},
+		Extensions: []string{".json", ".jsonl", ".ndjson"}, ReadText: acpSessions, Noun: "trace", Appends: true,
 		Keys: []string{"jsonrpc=2.0", "_direction", "direction json",
 			"from to type=request|response|notification"},
 	},
@@ -438,14 +421,15 @@ var own = []Format{{
 		Ext: ".json", JSON: true, SubAgents: true, Explain: explainLosses("atif"),
 		Stream: writtenSource(func(s *Source) []byte { return atifEncode(s.Session, s.SubAgents...) }),
 	},
-	Reading: codec.Reading{Extensions: []string{".json"}, Keys: []string{"schema_version=ATIF-v*"}, Decode: atifDecode},
+	Reading: codec.Reading{Extensions: []string{".json"}, Keys: []string{"schema_version=ATIF-v*"},
+		ReadText: atifText, Noun: "trajectory"},
 }, {
 	Name:     "pi",
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
 	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explainLosses("pi"), Stream: written(piEncode)},
 	Reading: codec.Reading{
-		Extensions: []string{".jsonl"}, Decode: piDecode, DecodeText: piDecodeText,
+		Extensions: []string{".jsonl"}, ReadText: piText, Noun: "session of Pi", Appends: true,
 		Keys: []string{"timestamp type=session id=* version", "timestamp type=session id=* cwd",
 			"timestamp parentId type=message message={"},
 	},
@@ -456,7 +440,8 @@ var own = []Format{{
 	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explainLosses("sts"), Stream: written(stsEncode)},
 	Reading: codec.Reading{
 		// A header of Pi, which may have a harness, has a version.
-		Extensions: []string{".jsonl"}, Keys: []string{"type=session harness=* id=* !version"}, Decode: stsDecode,
+		Extensions: []string{".jsonl"}, Keys: []string{"type=session harness=* id=* !version"},
+		ReadText: stsSession, Noun: "session trace",
 	},
 }, {
 	Name:     "sqlite",
@@ -464,7 +449,7 @@ var own = []Format{{
 	Imported: "a session store, of this program or of the reference program",
 	Writing:  Writing{Ext: ".db", Many: true, Complete: true, Store: sqliteEncodeFile, Explain: complete},
 	Reading: codec.Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"},
-		DecodeFile: sqliteDecodeFile, Beside: rows.DatabaseFiles},
+		ReadPath: sqliteDecodeFile, Beside: rows.DatabaseFiles},
 }}
 
 // programs are those whose own sessions are read.

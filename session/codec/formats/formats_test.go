@@ -20,7 +20,7 @@ func TestEveryFormatIsWhole(t *testing.T) {
 				f.Name,
 				f.Exported)
 		}
-		reads := f.Decode != nil || f.DecodeFile != nil || f.Telemetry
+		reads := f.Streams() || f.ReadPath != nil || f.Telemetry
 		if reads != (f.Imported != "") || reads && (f.Extensions == nil || f.SniffText == nil && f.Keys == nil &&
 			f.Tables == nil) {
 			t.Errorf("%s is described as %q, but what reads and recognizes it, and its extensions, are not all there",

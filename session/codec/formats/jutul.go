@@ -79,7 +79,7 @@ CREATE INDEX events_kind_idx ON events (kind);`
 // one session, as a trace holds one, and does not write to the file, which jutul-agent may be writing meanwhile.
 // Where the file is damaged, the events before the damage are read and the rest is reported.
 func jutulDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+	return codec.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		info, err := os.Stat(path)
 		if err != nil {
 			return fmt.Errorf("open trace: %w", err)
@@ -385,7 +385,7 @@ func jutulSessionID(events []jutulEvent) string {
 		return spans.DeriveID(spans.PrefixSession, 0, jutulAgentName)
 	}
 	first := &events[0]
-	at, _ := isoTime(first.timestamp) // otherwise the beginning of time
+	at, _ := rows.ParseTime(first.timestamp) // otherwise the beginning of time
 	return spans.DeriveID(spans.PrefixSession, at, jutulAgentName, first.timestamp, first.kind, first.payload)
 }
 
@@ -425,7 +425,7 @@ type jutulRequest struct {
 // parse reads the time and the payload of an event.
 func (d *jutulDecoder) parse(e *jutulEvent) *jutulParsedEvent {
 	d.Place.Record = fmt.Sprintf("event %d", e.id)
-	if at, ok := isoTime(e.timestamp); ok {
+	if at, ok := rows.ParseTime(e.timestamp); ok {
 		d.last = at
 	} else {
 		d.Problem("timestamp %.60q is no ISO 8601 time: taken as that of the event before", e.timestamp)

@@ -64,7 +64,7 @@ func jutulMilli(tb testing.TB, events []jutulEvent) []jutulEvent {
 	tb.Helper()
 	out := make([]jutulEvent, len(events))
 	for i, e := range events {
-		at, ok := isoTime(e.timestamp)
+		at, ok := rows.ParseTime(e.timestamp)
 		if !ok {
 			tb.Fatal(e.timestamp)
 		}

@@ -274,13 +274,9 @@ func piStop(m *session.MessageAndParts, st *rows.Step, last, called bool) (reaso
 	return "stop", ""
 }
 
-var piDecode = rows.Whole("session of Pi", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	return piDecodeText("", text, report)
-})
-
-// piDecodeText reads the session of a file. A line that is not an entry is reported and left out, and what follows it
+// piText reads the session of a file. A line that is not an entry is reported and left out, and what follows it
 // stays where it is. A file without a header is an error.
-func piDecodeText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+func piText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 	b := &piBuilder{Reporter: rows.Reporter{Report: report}, calls: make(map[string]*rows.Part),
 		messages: make(map[string]string)}
 	var entries []piEntry
@@ -332,7 +328,7 @@ func piLink(entries []piEntry, at int64) {
 		if id := e.Text("id"); id != "" {
 			places[id] = i
 		}
-		if t, ok := rows.ParseTime(e.Text("timestamp")); ok && t >= 0 && t <= rows.MaxTime {
+		if t, ok := rows.ParseTime(e.Text("timestamp")); ok {
 			at = t
 		}
 		e.at = at
@@ -372,7 +368,7 @@ func (b *piBuilder) header(o rows.Object) {
 	b.s = rows.New(o.Text("id"), cmp.Or(o.Text("harness"), piAgentName))
 	rows.SetText(&b.s.Row.WorkspaceRoot, o.Text("cwd"))
 	b.s.AddMeta(rows.NonEmpty("pi", o.Texts("parentSession")))
-	if at, ok := rows.ParseTime(o.Text("timestamp")); ok && at >= 0 {
+	if at, ok := rows.ParseTime(o.Text("timestamp")); ok {
 		b.started = at
 		b.s.See(at)
 	}

@@ -27,7 +27,7 @@ import (
 // log, or a store. A conversation that is in the logs and in the store is one session. Sessions come in the order of
 // the logs' paths, then those that only the store has. A log that cannot be read is reported and left out.
 func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+	return codec.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		logs, store, err := skilletPlaces(path)
 		var conversations []skilletConversation
 		if err == nil && store != "" {
@@ -261,11 +261,11 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 	return errors.Join(err, rows.ReplaceFiles(rows.File{Path: log, Text: before}))
 }
 
-// skilletDecode reads a replay log, which does not report whose it is. Lines that cannot be read are left out and
+// skilletText reads a replay log, which does not report whose it is. Lines that cannot be read are left out and
 // reported, as are steps that are in no turn, which skillet drops too.
-var skilletDecode = rows.Whole("log", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+func skilletText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 	return (&skilletLogDecoder{Reporter: rows.Reporter{Report: report}}).decode(text)
-})
+}
 
 // Kinds of entries, types of steps, and the parts that stand for steps.
 const (

@@ -31,7 +31,7 @@ import (
 // than once. The caller owns what it yields.
 func sqliteDecodeFile(ctx context.Context, path string, _ codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+	return codec.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		r, err := sqlitestore.OpenReader(ctx, path)
 		if err != nil {
 			return err

@@ -102,11 +102,9 @@ func stsStep(m *session.MessageAndParts, st *rows.Step, used map[string]bool,
 	}
 }
 
-var stsDecode = rows.Whole("session trace", stsSession)
-
 // stsSession reads a session. A line that is not a message is reported and left out. A file without a header is an
 // error.
-func stsSession(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+func stsSession(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 	d := stsDecoder{Reporter: rows.Reporter{Report: report}, calls: make(map[string]*rows.Part)}
 	lines := slices.Collect(rows.Lines(text, report))
 	for _, l := range lines {

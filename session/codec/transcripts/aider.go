@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
@@ -29,11 +28,11 @@ const (
 //
 // Only a chat has a time, without a zone. The log of model calls beside it, which few users have, has those of
 // answers. Counts of tokens are rounded.
-var Aider = codec.Reading{
+var Aider = decodeAider.reading(codec.Reading{
 	SniffText:  func(text []byte) bool { return bytes.Contains(append([]byte("\n"), text...), []byte("\n"+aiderHeader)) },
-	Extensions: []string{aiderHistory}, Transcript: true, Decode: decodeAider.stream, DecodeFile: decodeAider.file,
-	Beside: func(path string) []string { return siblings(path, aiderLog) },
-}
+	Extensions: []string{aiderHistory},
+	Beside:     func(path string) []string { return siblings(path, aiderLog) },
+})
 
 var decodeAider decoder = func(from *source, text []byte) []*codec.Session {
 	all, chats, log := []*codec.Session{}, make(map[string]int), from.aiderAnswers()
@@ -49,7 +48,7 @@ var decodeAider decoder = func(from *source, text []byte) []*codec.Session {
 		line++
 		from.Place.Line = line
 		at, isHeader := strings.CutPrefix(strings.TrimRight(raw, "\r\n"), aiderHeader)
-		switch started := milliIn(strings.TrimSpace(at), time.Local); {
+		switch started := localMilli(strings.TrimSpace(at)); {
 		case isHeader && started > 0:
 			end()
 			id := "aider-" + strings.NewReplacer("-", "", ":", "", " ", "-").Replace(strings.TrimSpace(at))
@@ -85,7 +84,7 @@ func (s *source) aiderAnswers() (all []aiderAnswer) {
 	text, _ := codec.ReadFile(siblings(s.path, aiderLog)[0]) // most users have none
 	began := int64(0)
 	for _, m := range aiderCall().FindAllStringSubmatch(valid(string(text)), -1) {
-		at := milliIn(m[2], time.Local)
+		at := localMilli(m[2])
 		if m[1] == "TO LLM" {
 			began = at
 		} else {
@@ -210,7 +209,7 @@ func (d *aider) report(text string) {
 			d.step.count(modelUse{usage: u}, semconv.BasisInclusive)
 		}
 		if cost != nil && d.step != nil {
-			d.step.in.paid(usdOf([]byte(cost[1])))
+			d.step.in.paid(rows.USD([]byte(cost[1])))
 		}
 		if model != nil {
 			d.b.model("", model[1])

@@ -12,11 +12,10 @@ import (
 
 // Amp reads a thread of Amp, T-<id>.json: one object, which the program writes again as a whole. Prompts and the ends
 // of answers have times. Messages that the user edited or took back are not kept.
-var Amp = codec.Reading{
+var Amp = decodeAmp.reading(codec.Reading{
 	Keys:       []string{"id=T-* created messages=["},
-	Extensions: []string{".json"}, Transcript: true,
-	Decode: decodeAmp.stream, DecodeFile: decodeAmp.file, Beside: nothing,
-}
+	Extensions: []string{".json"},
+})
 
 var decodeAmp decoder = func(from *source, text []byte) []*codec.Session {
 	thread, all := from.list(text, "messages")
@@ -50,7 +49,7 @@ func (d *amp) about(thread rows.Object) (copies int) {
 	b.mode(thread.Text("agentMode"))
 	credits := 0.0
 	for event := range rows.Objects(thread.Object("usageLedger").Get("events")) {
-		if spent := usdOf(event.Get("credits")); spent != nil {
+		if spent := rows.USD(event.Get("credits")); spent != nil {
 			credits += *spent
 		}
 		if event.Text("operationType") == "inference" {

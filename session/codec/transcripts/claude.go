@@ -32,17 +32,16 @@ import (
 //
 // Beside the file of a sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json,
 // which names the tool call and the sub-agent that started it.
-var Claude = codec.Reading{
+var Claude = claudeLines.reading(codec.Reading{
 	Keys:       []string{"sessionId uuid type=*", "type=summary leafUuid"},
-	Extensions: []string{".jsonl"}, Transcript: true,
-	Decode: claudeLines.stream, DecodeFile: claudeLines.file, DecodeText: claudeLines.text,
+	Extensions: []string{".jsonl"}, Appends: true,
 	Beside: func(path string) []string {
 		if agentFile(path) != "" {
 			return []string{strings.TrimSuffix(path, ".jsonl") + ".meta.json"}
 		}
 		return nil
 	},
-}
+})
 
 // agentFile is the sub-agent that the name of a file names, "" for another file.
 func agentFile(path string) string {
@@ -187,12 +186,14 @@ func (s *claudeSession) kind(name string) {
 
 func (d *claude) record(o rows.Object) {
 	id, message := o.Text("sessionId"), o.Object("message")
-	known, kind := d.sessions[id], o.Text("type")
-	key := id + " " + kind + " " + o.Text("uuid")
-	if d.seen[key] && !strings.HasSuffix(key, " ") {
-		return
+	known, kind, uuid := d.sessions[id], o.Text("type"), o.Text("uuid")
+	if uuid != "" {
+		record := id + " " + kind + " " + uuid
+		if d.seen[record] {
+			return
+		}
+		d.seen[record] = true
 	}
-	d.seen[key] = true
 	switch {
 	case kind == "summary":
 		d.entitle("summary ", o.Text("summary"), d.order...)
@@ -216,13 +217,13 @@ func (d *claude) record(o rows.Object) {
 		case kind == "permission-mode":
 			known.b.mode(o.Text("permissionMode"))
 		case kind == "cost-state":
-			if usd := usdOf(o.Get("totalCostUSD")); usd != nil {
+			if usd := rows.USD(o.Get("totalCostUSD")); usd != nil {
 				known.b.Cost = usd
 				known.changes()
 			}
 		}
 		// One that reports the conversation may follow from it all the same.
-		if uuid := o.Text("uuid"); uuid != "" {
+		if uuid != "" {
 			d.links[uuid] = o.Text("parentUuid")
 		}
 		if known != nil && !o.True("isSidechain") {
@@ -577,7 +578,7 @@ func (s *claudeSession) assistant(o, message rows.Object) {
 	} else if u := message.Object("usage"); u != nil {
 		b.turn.stepOf(id).count(modelUse{usage: anthropicCounts.of(u)}, semconv.BasisExclusive)
 	}
-	if usd := usdOf(o.Get("costUSD")); usd != nil {
+	if usd := rows.USD(o.Get("costUSD")); usd != nil {
 		b.turn.paid(new(*usd - s.paid[id]))
 		s.paid[id] = *usd
 	}

@@ -18,12 +18,11 @@ import (
 // Code and Kilo Code do, which are made of those. Both have messages in the form of the Anthropic API. Older versions
 // had the model write calls as tags in its text, which become calls, too. Beside a file the program keeps more: a
 // manifest, or what it showed of a task with its times and usage.
-var Cline = codec.Reading{
+var Cline = decodeCline.reading(codec.Reading{
 	Keys:       []string{"messages=[ sessionId=* agent=lead|subagent|teammate"},
-	Extensions: []string{".json"}, SniffText: func(head []byte) bool { return clineTask().Match(head) }, Transcript: true,
-	Decode: decodeCline.stream, DecodeFile: decodeCline.file,
+	Extensions: []string{".json"}, SniffText: func(head []byte) bool { return clineTask().Match(head) },
 	Beside: func(path string) []string { return siblings(path, clineBeside(path)...) },
-}
+})
 
 var decodeCline decoder = func(from *source, text []byte) []*codec.Session {
 	of, all := from.list(text, "messages")
@@ -80,7 +79,7 @@ func (d *cline) about(of rows.Object, beside []string) {
 	}
 	b.workspace(cmp.Or(about.Text("workspace_root"), about.Text("cwd"), about.Text("workspace")))
 	b.mode(about.Text("mode"))
-	b.Cost = usdOf(about.Get("totalCost"))
+	b.Cost = rows.USD(about.Get("totalCost"))
 	b.Title = about.Object("metadata").Text("title")
 	parent := cmp.Or(origin.Text("parentThreadId"), about.Text("parentTaskId"))
 	if root, sub, ok := strings.Cut(b.s.Row.ID, "__"); ok && of.Text("agent") != "lead" && root != "" {
@@ -237,7 +236,7 @@ func (d *cline) count(s *step, metrics rows.Object) {
 		}
 	}
 	if metrics.Has("cost") {
-		use.cost = usdOf(metrics.Get("cost"))
+		use.cost = rows.USD(metrics.Get("cost"))
 	}
 	if basis != "" {
 		s.count(use, basis)
@@ -277,7 +276,7 @@ func (d *cline) shown(o rows.Object) {
 		d.failed = o
 	} else if o.Text("say") == "api_req_started" {
 		info, k := rows.Read(o.Text("text")), counts{"tokensIn", "tokensOut", "", "cacheReads", "cacheWrites"}
-		r := modelUse{at: moment(o, "ts"), cost: usdOf(info.Get("cost")), usage: k.of(info)}
+		r := modelUse{at: moment(o, "ts"), cost: rows.USD(info.Get("cost")), usage: k.of(info)}
 		// Versions of Roo Code that name the protocol count the cache as a part of the input: of OpenAI's always, of
 		// Anthropic's since they count alike.
 		if u := r.usage; info.Has("apiProtocol") && u.Input >= u.CacheRead+u.CacheWrite {

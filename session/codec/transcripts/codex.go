@@ -24,14 +24,10 @@ import (
 //
 // A fork begins with copies of the records of its parent, which its first record names in forked_from_id, or names
 // the rollout that has them in history_base. A sub-agent may begin with such copies, too: they are left out.
-var Codex = codec.Reading{
+var Codex = codexLines.reading(codec.Reading{
 	Keys:       []string{"payload={ type=session_meta|response_item|event_msg|turn_context|compacted"},
-	Extensions: []string{".jsonl"}, Transcript: true,
-	Decode: codexLines.stream, DecodeFile: codexLines.file, DecodeText: codexLines.text, Beside: nothing,
-}
-
-// nothing is read beside the file.
-func nothing(string) []string { return nil }
+	Extensions: []string{".jsonl"}, Appends: true,
+})
 
 var codexLines decoder = func(from *source, text []byte) []*codec.Session {
 	d := &codex{source: from, marked: make(map[*message]bool)}

@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 		"gemini": {Decode: transcripts.Gemini.Decode, Native: []string{geminiMain, geminiOld, geminiChild}},
 	}
 	for _, a := range agents {
-		if a.Decode == nil {
+		if !a.Streams() {
 			continue
 		}
 		name := filepath.Dir(a.golden)

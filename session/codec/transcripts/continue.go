@@ -17,12 +17,11 @@ import (
 //
 // Messages have no times: all have that at which the session began, which is in the list beside the file. What the CLI
 // counts for the whole session is counted in the first answer, except for what answers have themselves.
-var Continue = codec.Reading{
+var Continue = decodeContinue.reading(codec.Reading{
 	Keys:       []string{"sessionId=* title workspaceDirectory history=["},
-	Extensions: []string{".json"}, Transcript: true,
-	Decode: decodeContinue.stream, DecodeFile: decodeContinue.file,
-	Beside: func(path string) []string { return []string{filepath.Join(filepath.Dir(path), continueList)} },
-}
+	Extensions: []string{".json"},
+	Beside:     func(path string) []string { return []string{filepath.Join(filepath.Dir(path), continueList)} },
+})
 
 const continueList = "sessions.json"
 
@@ -39,7 +38,7 @@ var decodeContinue decoder = func(from *source, text []byte) []*codec.Session {
 		d.item(o.Object, o.Object.Object("message"))
 	}
 	from.Place.Line = 0
-	d.b.Cost = usdOf(firstOf(of, "usage.totalCost"))
+	d.b.Cost = rows.USD(firstOf(of, "usage.totalCost"))
 	if d.uncounted {
 		d.b.rest(continueCounts[0].capped(of.Object("usage")), semconv.BasisInclusive)
 	}

@@ -23,13 +23,12 @@ import (
 // step reports is then part of the last step of that model.
 //
 // Beside the file the program keeps the title of the session.
-var Copilot = codec.Reading{
+var Copilot = copilotLines.reading(codec.Reading{
 	Keys: []string{
 		"data={ timestamp=* type=session.start|session.resume|user.message|assistant.*|tool.execution_*"},
-	Extensions: []string{".jsonl"}, Transcript: true,
-	Decode: copilotLines.stream, DecodeFile: copilotLines.file, DecodeText: copilotLines.text,
+	Extensions: []string{".jsonl"}, Appends: true,
 	Beside: func(path string) []string { return []string{filepath.Join(filepath.Dir(path), workspaceFile)} },
-}
+})
 
 // workspaceFile states the title of a session.
 const workspaceFile = "workspace.yaml"

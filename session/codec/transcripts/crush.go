@@ -18,7 +18,7 @@ import (
 // sub-agents, and the tokens of its last model call: what earlier calls used is not kept.
 var Crush = codec.Reading{
 	Extensions: []string{".db"}, Tables: []string{"sessions", "messages", "files", "goose_db_version"}, Transcript: true,
-	Selects: true, DecodeFile: inDatabase("sessions of Crush", decodeCrush), Beside: rows.DatabaseFiles,
+	Selects: true, ReadPath: inDatabase("sessions of Crush", decodeCrush), Beside: rows.DatabaseFiles,
 }
 
 func decodeCrush(db *database) error {
@@ -70,7 +70,7 @@ func crushSession(db *database, row rows.Object, all map[string]rows.Object) *co
 	if d.last != nil && usage.Total() > 0 {
 		d.last.count(modelUse{usage: usage}, semconv.BasisInclusive)
 	}
-	if usd := usdOf(row.Get("cost")); usd != nil && *usd > 0 {
+	if usd := rows.USD(row.Get("cost")); usd != nil && *usd > 0 {
 		b.Cost = new(max(0, store.AddCost(*usd, -d.delegated)))
 	}
 	return b.finish()
@@ -209,7 +209,7 @@ func (d *crush) result(data rows.Object) {
 		d.b.denied(id, reason)
 	}
 	// The cost of a sub-agent that failed is not added to that of the session.
-	if usd := usdOf(d.child(id).Get("cost")); usd != nil && (!failed || strings.HasPrefix(text, "Sub-agent completed")) {
+	if usd := rows.USD(d.child(id).Get("cost")); usd != nil && (!failed || strings.HasPrefix(text, "Sub-agent completed")) {
 		d.delegated += *usd
 	}
 }

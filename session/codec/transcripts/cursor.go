@@ -24,7 +24,7 @@ import (
 // digests of messages, so a chat that was compacted adds to what it was before.
 var Cursor = codec.Reading{
 	Extensions: []string{".db"}, Tables: []string{"blobs", "meta"}, Transcript: true,
-	DecodeFile: inDatabase("chat of Cursor", decodeCursor), Beside: func(path string) []string {
+	ReadPath: inDatabase("chat of Cursor", decodeCursor), Beside: func(path string) []string {
 		return []string{path + "-wal", path + "-journal", filepath.Join(filepath.Dir(path), "meta.json")}
 	},
 }

@@ -23,15 +23,14 @@ import (
 //
 // The place of a file reports more: the chats of sub-agents are in a directory that is
 // named for their parent, and the project's directory states which one it is.
-var Gemini = codec.Reading{
+var Gemini = decodeGemini.reading(codec.Reading{
 	Keys:       []string{"sessionId=* projectHash=*", "id=* type=gemini"},
-	Extensions: []string{".json", ".jsonl"}, Transcript: true,
-	Decode: decodeGemini.stream, DecodeFile: decodeGemini.file, DecodeText: decodeGemini.text,
+	Extensions: []string{".json", ".jsonl"}, Appends: true,
 	Beside: func(path string) []string {
 		dir := filepath.Dir(path)
 		return []string{filepath.Join(dir, "..", projectRootFile), filepath.Join(dir, "..", "..", projectRootFile)}
 	},
-}
+})
 
 // projectRootFile states which directory a project is.
 const projectRootFile = ".project_root"

@@ -16,7 +16,7 @@ import (
 // before 1.10 wrote them, Goose itself took into its database.
 var Goose = codec.Reading{
 	Extensions: []string{".db"}, Tables: []string{"sessions", "messages", "schema_version"}, Transcript: true,
-	Selects: true, DecodeFile: inDatabase("sessions of Goose", decodeGooseDatabase), Beside: rows.DatabaseFiles,
+	Selects: true, ReadPath: inDatabase("sessions of Goose", decodeGooseDatabase), Beside: rows.DatabaseFiles,
 }
 
 // goose builds the rows of a session.
@@ -257,7 +257,7 @@ func gooseSession(db *database, row rows.Object) *codec.Session {
 // callOf returns the call of a row.
 func (d *goose) callOf(o rows.Object) gooseCall {
 	c := gooseCall{compaction: number(o, "is_compaction") != 0}
-	c.at, c.cost = instant(o, "created_timestamp"), usdOf(o.Get("cost"))
+	c.at, c.cost = instant(o, "created_timestamp"), rows.USD(o.Get("cost"))
 	c.usage = counts{"input_tokens", "output_tokens", "", "cache_read_tokens", "cache_write_tokens"}.inclusive(o)
 	if model := o.Text("model"); model != "" {
 		c.model = session.Model{ProviderID: d.model.ProviderID, ModelID: model}

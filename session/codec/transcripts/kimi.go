@@ -17,12 +17,11 @@ import (
 // Kimi reads the file wire.jsonl of a session of Kimi CLI, or of one of its sub-agents: what the program's core sent
 // to its interface. Beside it are context.jsonl, from which the system prompt and the summaries of compactions are
 // taken, and the title. Nothing names the model.
-var Kimi = codec.Reading{
+var Kimi = kimiWire.reading(codec.Reading{
 	Keys:       []string{"type=metadata protocol_version=* !created_at", "timestamp message={ !type !direction !uuid"},
-	Extensions: []string{".jsonl"}, Transcript: true,
-	Decode: kimiWire.stream, DecodeFile: kimiWire.file,
-	Beside: func(path string) []string { return siblings(path, "context.jsonl", "state.json", "meta.json") },
-}
+	Extensions: []string{".jsonl"},
+	Beside:     func(path string) []string { return siblings(path, "context.jsonl", "state.json", "meta.json") },
+})
 
 var kimiWire decoder = func(from *source, text []byte) (all []*codec.Session) {
 	var d *kimi

@@ -15,12 +15,11 @@ import (
 // KimiCode reads the file wire.jsonl of an agent of a session of Kimi Code, the successor of Kimi CLI: the changes of
 // what the model was given, with a trace of the requests, which has system prompts, tools and models. Each agent of a
 // session has a file, and above them is one that names the agents. A fork has the records of its parent before its own.
-var KimiCode = codec.Reading{
+var KimiCode = decodeKimiCode.reading(codec.Reading{
 	Keys:       []string{"type=metadata protocol_version=* created_at"},
-	Extensions: []string{".jsonl"}, Transcript: true,
-	Decode: decodeKimiCode.stream, DecodeFile: decodeKimiCode.file, DecodeText: decodeKimiCode.text,
+	Extensions: []string{".jsonl"}, Appends: true,
 	Beside: func(path string) []string { return siblings(path, kimiCodeState) },
-}
+})
 
 // kimiCodeState describes a session, from the directory of an agent.
 const kimiCodeState = "../../state.json"

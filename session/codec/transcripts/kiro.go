@@ -21,15 +21,15 @@ var kiroKinds = []string{"Prompt", "AssistantMessage", "ToolResults", "Clear", "
 //
 // The content of a session file does not name its session: the name of the file does. Beside
 // it Kiro CLI keeps its title, times and usage in another.
-var Kiro = codec.Reading{
+var Kiro = kiroLines.reading(codec.Reading{
 	Keys:       []string{"data={ kind=" + strings.Join(kiroKinds, "|")},
 	Extensions: []string{".jsonl"}, Tables: []string{"conversations", "state"},
-	Transcript: true, Selects: true,
-	Decode: kiroLines.stream, DecodeFile: kiroLines.or(inDatabase("sessions of Kiro", decodeKiroDatabase)),
+	Selects:  true,
+	ReadPath: inDatabase("sessions of Kiro", decodeKiroDatabase),
 	Beside: func(path string) []string {
 		return []string{path + "-wal", path + "-journal", strings.TrimSuffix(path, filepath.Ext(path)) + ".json"}
 	},
-}
+})
 
 const kiroProvider = "kiro"
 
@@ -178,7 +178,7 @@ func (d *kiro) count() {
 	var credits *float64
 	for o := range rows.Objects(about.Get("metering_usage")) {
 		if o.Text("unit") == "credit" {
-			rows.AddCost(&credits, usdOf(o.Get("value")))
+			rows.AddCost(&credits, rows.USD(o.Get("value")))
 		}
 	}
 	if credits != nil {

@@ -23,7 +23,7 @@ import (
 // is in the midst of a turn, from the next message on. Ids are opencode's own.
 var Opencode = codec.Reading{
 	Extensions: []string{".db"}, Tables: []string{"message", "part", "session"}, Transcript: true, Selects: true,
-	DecodeFile: inDatabase("sessions of opencode", decodeOpencode), Beside: rows.DatabaseFiles,
+	ReadPath: inDatabase("sessions of opencode", decodeOpencode), Beside: rows.DatabaseFiles,
 }
 
 // decodeOpencode yields the sessions of a database. The program changes messages and parts in place.
@@ -305,7 +305,7 @@ func (d *opencode) assistant(m *opencodeRecord) {
 	if counted > 0 {
 		row.SetTrace("usage_basis", semconv.BasisExclusive)
 	}
-	if usd := usdOf(about.Get("cost")); counted > 0 || usd != nil && *usd > 0 {
+	if usd := rows.USD(about.Get("cost")); counted > 0 || usd != nil && *usd > 0 {
 		row.paid(cmp.Or(usd, new(float64)))
 	}
 	d.setModel(opencodeModel(about, "modelID"))
@@ -375,7 +375,7 @@ func (d *opencode) summary(m *opencodeRecord) {
 	// The context goes on with the summary; what it took to make it is no part of it.
 	row.SetMeta("usage", session.Usage{Input: tokens.Output})
 	row.SetTrace("usage", tokens)
-	if usd := usdOf(m.data.Get("cost")); usd != nil && *usd > 0 {
+	if usd := rows.USD(m.data.Get("cost")); usd != nil && *usd > 0 {
 		row.paid(usd)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
@@ -28,13 +27,13 @@ var OpenHands = codec.Reading{
 	Keys: []string{"execution_status agent={ workspace={",
 		"timestamp=* source=* kind=*Event|*Observation|Condensation"},
 	Extensions: []string{".json"}, Transcript: true,
-	Layout: []string{"base_state.json", "events/event-*.json"}, DecodeFile: decodeOpenHands,
+	Layout: []string{"base_state.json", "events/event-*.json"}, ReadPath: decodeOpenHands,
 	Beside: func(path string) []string { return []string{openHandsDir(path)} }, // all of the conversation's directory
 }
 
 func decodeOpenHands(ctx context.Context, path string, _ codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+	return codec.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		dir, err := filepath.Abs(openHandsDir(path))
 		if err == nil {
 			err = openHandsIn(ctx, &source{dir, rows.Reporter{Report: report}}, "", 0, yield)
@@ -142,7 +141,7 @@ func leftBranches(events []rows.Object, leaf string) map[string]int64 {
 
 // localTime is the time of an event, which may have no zone: then it is that of the machine, which is
 // taken to be this one.
-func localTime(o rows.Object) int64 { return milliIn(o.Text("timestamp"), time.Local) }
+func localTime(o rows.Object) int64 { return localMilli(o.Text("timestamp")) }
 
 // openHands builds the rows of a conversation.
 type openHands struct {
@@ -172,7 +171,7 @@ func (d *openHands) about(state rows.Object, parent string) {
 		usages, paid := rows.Elements(m.Get("token_usages")), rows.Elements(m.Get("costs"))
 		if len(usages) != len(paid) {
 			paid = make([]json.RawMessage, len(usages))
-			rows.AddCost(&d.b.Cost, usdOf(m.Get("accumulated_cost")))
+			rows.AddCost(&d.b.Cost, rows.USD(m.Get("accumulated_cost")))
 		}
 		for i := range usages {
 			d.reply(rows.Read(string(usages[i])), rows.Read(string(paid[i])))
@@ -202,7 +201,7 @@ func (d *openHands) reply(o, paid rows.Object) {
 		d.used[id], d.order = u, append(d.order, id)
 	}
 	u.model, u.usage = modelOf(o.Text("model")), u.usage.Add(openHandsCounts.inclusive(o))
-	rows.AddCost(&u.cost, usdOf(paid.Get("cost")))
+	rows.AddCost(&u.cost, rows.USD(paid.Get("cost")))
 }
 
 // event adds an event; leftAt is when the user left it, 0 for one of the branch that stays.

@@ -21,12 +21,11 @@ import (
 // The program's own telemetry is among the records: ids of prompts and responses, how calls were decided, and errors of
 // model calls, which no message has. A sub-agent has a file of its own, agent-<id>.jsonl, and one beside that names the
 // call that started it. The first versions wrote chats of the form that [Gemini] reads.
-var Qwen = codec.Reading{
+var Qwen = decodeQwen.reading(codec.Reading{
 	Keys: []string{"uuid sessionId provenance=*", "uuid sessionId systemPayload={",
 		"uuid sessionId type=tool_result"},
-	Extensions: []string{".jsonl"}, SniffText: sniffQwen, Transcript: true,
-	Decode: decodeQwen.stream, DecodeFile: decodeQwen.file, DecodeText: decodeQwen.text, Beside: Claude.Beside,
-}
+	Extensions: []string{".jsonl"}, SniffText: sniffQwen, Appends: true, Beside: Claude.Beside,
+})
 
 // sniffQwen reports whether a file has messages of the Gemini API in records whose keys other programs have, too.
 func sniffQwen(text []byte) bool {

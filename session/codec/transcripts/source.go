@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"net/url"
@@ -51,51 +50,27 @@ func (s *source) lines(text []byte, each func(o rows.Object)) {
 // decoder reads the sessions of a text, which it does not retain: nil if nothing in it is of the program.
 type decoder func(from *source, text []byte) []*codec.Session
 
-// text implements [codec.Reading.DecodeText].
-func (decode decoder) text(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	all := decode(&source{path, rows.Reporter{Report: report}}, text)
-	if all == nil {
-		return nil, errors.New("read transcript: there is nothing of this format in it that names a session")
+// reading completes how the files of a program's own record are read. Such a file may be a database, too.
+func (decode decoder) reading(f codec.Reading) codec.Reading {
+	f.Transcript, f.Noun = true, "transcript"
+	f.ReadText = func(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+		all := decode(&source{path, rows.Reporter{Report: report}}, text)
+		if all == nil {
+			return nil, errors.New("there is nothing of this format in it that names a session")
+		}
+		return all, nil
 	}
-	return all, nil
-}
-
-// decoded yields what decode makes of what read returns.
-func (decode decoder) decoded(path string, report func(codec.Problem), read func() ([]byte, error),
-) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-		text, err := read()
-		if err != nil {
-			return fmt.Errorf("read transcript: %w", err)
+	if inDatabase, lines := f.ReadPath, f; inDatabase != nil {
+		lines.ReadPath = nil
+		f.ReadPath = func(ctx context.Context, path string, wanted codec.Wanted,
+			report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			if ok, _ := rows.IsDatabase(path); !ok {
+				return lines.DecodeFile(ctx, path, wanted, report)
+			}
+			return inDatabase(ctx, path, wanted, report)
 		}
-		all, err := decode.text(path, text, report)
-		for _, s := range all {
-			yield(s)
-		}
-		return err
-	})
-}
-
-// stream reads the sessions of what is not known to be a file.
-func (decode decoder) stream(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decode.decoded("", report, func() ([]byte, error) { return io.ReadAll(r) })
-}
-
-// file reads the sessions of the file at path.
-func (decode decoder) file(_ context.Context, path string, _ codec.Wanted,
-	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decode.decoded(path, report, func() ([]byte, error) { return os.ReadFile(path) })
-}
-
-// or reads a file that is not a database by its content.
-func (decode decoder) or(inDatabase codec.FileDecoder) codec.FileDecoder {
-	return func(ctx context.Context, path string, wanted codec.Wanted,
-		report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		if ok, _ := rows.IsDatabase(path); !ok {
-			return decode.file(ctx, path, wanted, report)
-		}
-		return inDatabase(ctx, path, wanted, report)
 	}
+	return f
 }
 
 // database is one state of a database, and who wants its sessions.
@@ -112,7 +87,7 @@ type database struct {
 func inDatabase(what string, read func(db *database) error) codec.FileDecoder {
 	return func(ctx context.Context, path string, wanted codec.Wanted,
 		report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+		return codec.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 			conn, err := rows.SnapshotDatabase(ctx, path)
 			if err == nil {
 				defer conn.Close()
@@ -354,26 +329,15 @@ func bounded(raw json.RawMessage, maximum int64) int64 {
 }
 
 // milli reads a time, of one without a zone in UTC, as Unix milliseconds, 0 if it is not one.
-func milli(text string) int64 { return milliIn(text, time.UTC) }
-
-// milliIn is milli with another zone for times without one.
-func milliIn(text string, zone *time.Location) int64 {
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", time.DateTime,
-		"2006-01-02T15:04:05"} {
-		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
-			return max(0, t.UnixMilli())
-		}
-	}
-	return 0
+func milli(text string) int64 {
+	at, _ := rows.ParseTime(text)
+	return at
 }
 
-// usdOf reads an amount of money, nil if it is not one.
-func usdOf(raw json.RawMessage) *float64 {
-	usd, err := json.Number(raw).Float64()
-	if err != nil || !(usd >= 0) || usd >= 1e9 {
-		return nil
-	}
-	return &usd
+// localMilli is milli in the zone of this machine.
+func localMilli(text string) int64 {
+	at, _ := rows.ParseTimeIn(text, time.Local)
+	return at
 }
 
 // counts are the keys of a program's counts of tokens, "" for what it does not count.

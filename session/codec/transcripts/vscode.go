@@ -22,12 +22,11 @@ import (
 //
 // A response is what the program shows. What the model called with which input, and what it got, is in the metadata
 // that Copilot adds when the response is complete.
-var VSCode = codec.Reading{
+var VSCode = decodeVSCode.reading(codec.Reading{
 	Keys:       []string{"responderUsername=* requests=[", "kind v={ !type"},
-	Extensions: []string{".json", ".jsonl"}, Transcript: true,
-	Decode: decodeVSCode.stream, DecodeFile: decodeVSCode.file, DecodeText: decodeVSCode.text,
+	Extensions: []string{".json", ".jsonl"}, Appends: true,
 	Beside: func(path string) []string { return siblings(path, "../workspace.json") },
-}
+})
 
 var decodeVSCode decoder = func(from *source, text []byte) []*codec.Session {
 	d := &vscode{source: from}

@@ -13,12 +13,11 @@ import (
 // Windsurf reads a transcript that Windsurf's Cascade, now in Devin Desktop, writes for hooks: a line for each step,
 // with what is known of it under its type. The name of the file is the id. There are no times, tokens, models or ids
 // of calls. What Cascade keeps itself is encrypted.
-var Windsurf = codec.Reading{
+var Windsurf = windsurfLines.reading(codec.Reading{
 	Keys: []string{"status type=user_input user_input={", "status type=planner_response planner_response={",
 		"status type=run_command run_command={", "status type=code_action code_action={"},
-	Extensions: []string{".jsonl"}, Transcript: true,
-	Decode: windsurfLines.stream, DecodeFile: windsurfLines.file, Beside: nothing,
-}
+	Extensions: []string{".jsonl"},
+})
 
 var windsurfLines decoder = func(from *source, text []byte) []*codec.Session {
 	d := windsurf{}

@@ -23,7 +23,7 @@ import (
 // do not have is counted in the first answer. Messages have no times: all have that at which the thread was created.
 var Zed = codec.Reading{
 	Extensions: []string{".db"}, Tables: []string{"threads"}, Transcript: true, Selects: true,
-	DecodeFile: inDatabase("threads of Zed", decodeZed), Beside: rows.DatabaseFiles,
+	ReadPath: inDatabase("threads of Zed", decodeZed), Beside: rows.DatabaseFiles,
 }
 
 func decodeZed(db *database) error {

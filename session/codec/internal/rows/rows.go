@@ -330,15 +330,32 @@ func Count(raw json.RawMessage) (n int64, ok bool) {
 	return n, err == nil && n >= 0 && n <= maximum
 }
 
+// USD reads an amount of money, nil if it is not one.
+func USD(raw json.RawMessage) *float64 {
+	usd, err := json.Number(raw).Float64()
+	if err != nil || !(usd >= 0) || usd >= 1e9 {
+		return nil
+	}
+	return &usd
+}
+
 // FormatTime writes a time in Unix milliseconds as JavaScript's toISOString does.
 func FormatTime(milli int64) string {
 	return time.UnixMilli(milli).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// ParseTime reads a time with a zone, in Unix milliseconds.
-func ParseTime(s string) (milli int64, ok bool) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	return t.UnixMilli(), err == nil
+// ParseTime reads a time from 1970 to 9999, of one without a zone in UTC, in Unix milliseconds.
+func ParseTime(s string) (milli int64, ok bool) { return ParseTimeIn(s, time.UTC) }
+
+// ParseTimeIn is ParseTime with another zone for times without one.
+func ParseTimeIn(s string, zone *time.Location) (milli int64, ok bool) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02T15:04:05",
+		time.DateTime} {
+		if t, err := time.ParseInLocation(layout, s, zone); err == nil && t.UnixMilli() >= 0 && t.UnixMilli() <= MaxTime {
+			return t.UnixMilli(), true
+		}
+	}
+	return 0, false
 }
 
 // OrNull returns the value, or null where there is none.

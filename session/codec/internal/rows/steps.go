@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
-	"iter"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -16,46 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
-
-// Decoded is the sequence of the sessions that decode yields, and of the error that it returns unless nobody wants
-// more. report may be nil.
-func Decoded(report func(codec.Problem),
-	decode func(report func(codec.Problem), yield func(*codec.Session) bool) error) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return func(yield func(*codec.Session, error) bool) {
-		wanted := true
-		err := decode(report, func(s *codec.Session) bool {
-			wanted = wanted && yield(s, nil)
-			return wanted
-		})
-		if err != nil && wanted {
-			yield(nil, err)
-		}
-	}
-}
-
-// Whole is a decoder of files that are held in memory as a whole. An error is about what is read.
-func Whole(what string, decode func(text []byte, report func(codec.Problem)) ([]*codec.Session, error),
-) func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-			text, err := io.ReadAll(r)
-			var all []*codec.Session
-			if err == nil {
-				all, err = decode(text, report)
-			}
-			for len(all) > 0 && yield(all[0]) {
-				all = all[1:]
-			}
-			if err != nil {
-				return fmt.Errorf("read %s: %w", what, err)
-			}
-			return nil
-		})
-	}
-}
 
 // Reporter reports what is wrong with what is being read, which has a place.
 type Reporter struct {
