@@ -123,37 +123,28 @@ type CompareOptions struct {
 // Turns are aligned by the user's messages: first those that one session copied from the other, then as many equal ones
 // as can be, in order; what is between two such is paired by its place.
 func Compare(a, b *Document, o CompareOptions) *Diff {
-	d := &Diff{A: compared(a, b), B: compared(b, a), Equal: true, Turns: []DiffTurn{}}
-	var second *Divergence
+	d := &Diff{A: compared(a, b), B: compared(b, a), Turns: []DiffTurn{}}
+	var usage *Divergence
 	byUser := func(t *Turn) string { return o.Key(t.UserText()) }
 	for _, pair := range placesOf(align(a.Turns, b.Turns, copied, byUser), true) {
-		td, turnA, turnB := DiffTurn{}, at(a.Turns, pair[0]), at(b.Turns, pair[1])
-		if turnA != nil {
-			td.A = turnA.Number
-		}
-		if turnB != nil {
-			td.B = turnB.Number
-		}
-		td.Copied = turnA != nil && turnB != nil && copied(turnA) == copied(turnB)
-		td.Aspects = compareTurns(a, b, turnA, turnB, o)
-		for i := range td.Aspects {
-			if td.Aspects[i].Same {
-				continue
+		turnA, turnB := at(a.Turns, pair[0]), at(b.Turns, pair[1])
+		td := DiffTurn{A: session.Deref(turnA).Number, B: session.Deref(turnB).Number,
+			Copied:  turnA != nil && turnB != nil && copied(turnA) == copied(turnB),
+			Aspects: compareTurns(a, b, turnA, turnB, o)}
+		for _, as := range td.Aspects {
+			first := &d.First
+			if as.Aspect == AspectUsage {
+				first = &usage
 			}
-			c := td.Aspects[i].Change
-			td.Changes = append(td.Changes, c)
-			d.Equal = false
-			found := &Divergence{A: td.A, B: td.B, Change: c}
-			switch {
-			case c.Aspect != AspectUsage && d.First == nil:
-				d.First = found
-			case c.Aspect == AspectUsage && second == nil:
-				second = found
+			if !as.Same {
+				td.Changes = append(td.Changes, as.Change)
+				*first = cmp.Or(*first, &Divergence{A: td.A, B: td.B, Change: as.Change})
 			}
 		}
 		d.Turns = append(d.Turns, td)
 	}
-	d.First = cmp.Or(d.First, second)
+	d.First = cmp.Or(d.First, usage)
+	d.Equal = d.First == nil
 	return d
 }
 
@@ -252,7 +243,7 @@ func compareTurns(tlA, tlB *Document, a, b *Turn, o CompareOptions) []Aspect {
 	text(AspectCompaction, a.SummaryText(), b.SummaryText())
 	text(AspectEnd, endText(a), endText(b))
 	if !o.IgnoreUsage {
-		text(AspectUsage, usageText(a.Usage), usageText(b.Usage))
+		text(AspectUsage, phrases.Text("usage", a.Usage), phrases.Text("usage", b.Usage))
 	}
 	return all
 }
@@ -286,9 +277,7 @@ func (o CompareOptions) Key(text string) string {
 }
 
 // Value is Key of JSON, of the texts in it as they are.
-func (o CompareOptions) Value(raw json.RawMessage) string {
-	return o.Key(o.value(raw))
-}
+func (o CompareOptions) Value(raw json.RawMessage) string { return o.Key(o.value(raw)) }
 
 func (o CompareOptions) value(raw json.RawMessage) string {
 	if o.Exact {
@@ -326,18 +315,14 @@ func (doc *Document) ContextChanges() iter.Seq2[*Turn, []Change] {
 		prompt, catalog := "", ""
 		for i, t := range doc.Turns {
 			var all []Change
-			if d := t.SystemPromptDigest; d != "" {
-				if prompt != "" && d != prompt {
-					all = append(all, promptChange(doc, doc, prompt, d))
-				}
-				prompt = d
+			newPrompt, newCatalog := cmp.Or(t.SystemPromptDigest, prompt), cmp.Or(t.Tools.CatalogDigest, catalog)
+			if prompt != "" && newPrompt != prompt {
+				all = append(all, promptChange(doc, doc, prompt, newPrompt))
 			}
-			if d := t.Tools.CatalogDigest; d != "" {
-				if catalog != "" && d != catalog {
-					all = append(all, toolChanges(doc.Catalog(catalog), doc.Catalog(d))...)
-				}
-				catalog = d
+			if catalog != "" && newCatalog != catalog {
+				all = append(all, toolChanges(doc.Catalog(catalog), doc.Catalog(newCatalog))...)
 			}
+			prompt, catalog = newPrompt, newCatalog
 			if i > 0 && !yield(t, all) {
 				return
 			}
@@ -407,8 +392,6 @@ func endText(t *Turn) string {
 	return strings.Join(Present(string(t.State), t.StopReason, t.Error), ", ")
 }
 
-func usageText(u *session.Usage) string { return phrases.Text("usage", u) }
-
 // compareCalls pairs the calls of two turns in an order that keeps that of both: those with equal inputs first, and
 // between them those of one tool by their order.
 func compareCalls(a, b []*ToolCall, o CompareOptions) (all []Aspect) {
@@ -451,9 +434,7 @@ func Canonical(raw json.RawMessage) string {
 		return string(raw)
 	}
 	var b strings.Builder
-	if EncodeJSON(&b, "", v) != nil {
-		return string(raw)
-	}
+	_ = EncodeJSON(&b, "", v) // what was decoded can be encoded
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
@@ -493,15 +474,14 @@ func RunLabel(turns []DiffTurn) string {
 	return phrases.Text("run of turns", run)
 }
 
-var aspectLabels = map[string]string{
-	AspectTurn: "only here", AspectUser: "user", AspectRewound: "rewound", AspectSystemPrompt: "system prompt",
-	AspectModel: "model", AspectTools: "tools available", AspectReasoning: "reasoning", AspectCall: "only here",
-	AspectInput: "input", AspectOutcome: "outcome", AspectOutput: "output", AspectAssistant: "assistant",
-	AspectCompaction: "compaction", AspectEnd: "end", AspectUsage: "tokens",
-}
+// aspectLabels name the aspects that have not the name of what they are of.
+var aspectLabels = map[string]string{AspectTurn: "only here", AspectCall: "only here", AspectTools: "tools available",
+	AspectUsage: "tokens"}
 
 // AspectLabel names an aspect.
-func AspectLabel(aspect string) string { return aspectLabels[aspect] }
+func AspectLabel(aspect string) string {
+	return cmp.Or(aspectLabels[aspect], strings.ReplaceAll(strings.TrimPrefix(aspect, "tool_"), "_", " "))
+}
 
 // Label names in one line what differs.
 func (c *Change) Label() string { return phrases.Text("change", c) }
@@ -594,11 +574,8 @@ func walkBack(trail [][]int32, from func([]int32, int, int) (int, int), x, y int
 	return append([][4]int{{0, 0, x, y}}, snakes...)
 }
 
-// word matches a word, a run of spaces, or a single other character.
+// word matches a word, a run of spaces, or a single other character, so that all matches together are the text.
 var word = lazy.Regexp(`(?s)[\pL\p{Nd}\pM_]+|[\s\pZ\x{85}]+|.`)
-
-// words cuts text into what word matches. Their concatenation is the text.
-func words(text string) []string { return word().FindAllString(text, -1) }
 
 // DiffRow is a row of two texts side by side.
 type DiffRow struct {
@@ -640,16 +617,14 @@ func DiffTexts(a, b string) []DiffRow {
 	for _, e := range edits(linesA, linesB) {
 		for i := range max(e.a1-e.a0, e.b1-e.b0) {
 			row := DiffRow{Same: e.same}
-			inA, inB := e.a0+i < e.a1, e.b0+i < e.b1
-			switch {
-			case inA && inB && !e.same:
-				row.A, row.B = comparePieces(linesA[e.a0+i], linesB[e.b0+i])
-			case inA && inB:
-				row.A, row.B = []Piece{{Text: linesA[e.a0+i]}}, []Piece{{Text: linesB[e.b0+i]}}
-			case inA:
-				row.A = []Piece{{linesA[e.a0+i], true}}
-			default:
-				row.B = []Piece{{linesB[e.b0+i], true}}
+			if e.a0+i < e.a1 {
+				row.A = []Piece{{linesA[e.a0+i], !e.same}}
+			}
+			if e.b0+i < e.b1 {
+				row.B = []Piece{{linesB[e.b0+i], !e.same}}
+			}
+			if row.A != nil && row.B != nil && !e.same {
+				row.A, row.B = comparePieces(row.A[0].Text, row.B[0].Text)
 			}
 			rows = append(rows, row)
 		}
@@ -683,12 +658,11 @@ func Hunks(rows []DiffRow, context, least int) (hunks []Hunk) {
 			after = 0
 		}
 		if !run[0].Same || len(run)-before-after < least {
-			add(run, false)
-		} else {
-			add(run[:before], false)
-			add(run[before:len(run)-after], true)
-			add(run[len(run)-after:], false)
+			before, after = len(run), 0
 		}
+		add(run[:before], false)
+		add(run[before:len(run)-after], true)
+		add(run[len(run)-after:], false)
 	}
 	return hunks
 }
@@ -705,7 +679,7 @@ func comparePieces(a, b string) (inA, inB []Piece) {
 	if len(a)+len(b) > maxLine {
 		return []Piece{{a, true}}, []Piece{{b, true}}
 	}
-	wordsA, wordsB := words(a), words(b)
+	wordsA, wordsB := word().FindAllString(a, -1), word().FindAllString(b, -1)
 	script := edits(wordsA, wordsB)
 	alike := 0
 	for _, e := range script {

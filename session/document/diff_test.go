@@ -98,8 +98,8 @@ func TestLongLinesAreComparedSoon(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	for _, text := range []string{"", "Go on, then.", "a_b  c\n\xff\xfe d", "naïve – 日本語"} {
-		if got := strings.Join(words(text), ""); got != text {
-			t.Errorf("words(%q) are %q", text, got)
+		if got := strings.Join(word().FindAllString(text, -1), ""); got != text {
+			t.Errorf("the words of %q are %q", text, got)
 		}
 	}
 }

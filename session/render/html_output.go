@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -86,11 +87,7 @@ func (t *terminal) write(s string) {
 			class = strings.TrimSpace(class + " " + styles[i])
 		}
 	}
-	if n := len(t.runs); n > t.line && t.runs[n-1].Class == class {
-		t.runs[n-1].Text += s
-		return
-	}
-	t.runs = append(t.runs, Run{class, s})
+	t.runs = append(t.runs[:t.line], appendRun(t.runs[t.line:], class, s)...)
 }
 
 // sequence reads a sequence whose escape character has been read, and returns what follows it. One that does not end is
@@ -305,67 +302,50 @@ func section(b document.Block, s document.Section) Value {
 }
 
 func unfolded(raw json.RawMessage, withheld bool) Value {
-	if raw, _ = document.TakeMedia(raw); withheld || len(raw) > maxJSON {
+	if raw, _ = document.TakeMedia(bytes.TrimSpace(raw)); withheld || len(raw) > maxJSON {
 		return Value{}
 	}
-	d, left := json.NewDecoder(bytes.NewReader(raw)), maxValues
-	d.UseNumber()
-	v, err := decode(d, &left)
-	if err != nil || left < 0 {
-		return Value{}
+	left := maxValues
+	if v := unfold(raw, &left); left >= 0 {
+		return v
 	}
-	return v
+	return Value{}
 }
 
-// decode reads a value, with the fields of objects in their order.
-func decode(d *json.Decoder, left *int) (v Value, err error) {
-	token, err := d.Token()
-	if *left--; err != nil || *left < 0 {
-		return v, err
+// unfold is a value with the fields of objects in their order, if no more than so many are left.
+func unfold(raw json.RawMessage, left *int) (v Value) {
+	if *left--; *left < 0 {
+		return v
 	}
-	open, nested := token.(json.Delim)
-	if !nested {
-		v.Text = fmt.Sprint(token)
-		switch text, isText := token.(string); {
-		case token == nil:
-			v.Text = "null"
-		case isText:
+	names, values, isObject := document.Object(raw)
+	if !isObject && (!bytes.HasPrefix(raw, []byte("[")) || json.Unmarshal(raw, &values) != nil) {
+		v.Text = string(raw)
+		if text := ""; bytes.HasPrefix(raw, []byte(`"`)) && json.Unmarshal(raw, &text) == nil {
 			v.Text = document.Sanitize(text)
 			v.Lines = len(text) > maxInline || strings.Contains(strings.TrimRight(text, "\n"), "\n")
 		}
-		return v, nil
+		return v
 	}
-	for d.More() && *left >= 0 && err == nil {
-		name := ""
-		if open == '{' {
-			if token, err = d.Token(); err != nil {
-				return v, err
+	for i := 0; i < len(values) && *left >= 0; i++ {
+		one := unfold(values[i], left)
+		if isObject {
+			one.Name = document.Line(names[i])
+			switch names[i] {
+			case "path", "file_path", "filePath", "filename", "file":
+				v.Lang = path.Base(one.Text)
+			case "command", "cmd", "script":
+				one.Lang = "bash"
 			}
-			name, _ = token.(string)
-		}
-		var one Value
-		one, err = decode(d, left)
-		one.Name = document.Line(name)
-		switch name {
-		case "path", "file_path", "filePath", "filename", "file":
-			v.Lang = path.Base(one.Text)
-		case "command", "cmd", "script":
-			one.Lang = "bash"
 		}
 		v.Values = append(v.Values, one)
 	}
 	for i := range v.Values {
-		if v.Values[i].Lang == "" {
-			v.Values[i].Lang = v.Lang
-		}
+		v.Values[i].Lang = cmp.Or(v.Values[i].Lang, v.Lang)
 	}
-	if v.Gist = document.Plural(len(v.Values), "field", "fields"); open == '[' {
+	if v.Gist = document.Plural(len(v.Values), "field", "fields"); !isObject {
 		v.Gist = document.Plural(len(v.Values), "element", "elements")
 	}
-	if err == nil {
-		_, err = d.Token()
-	}
-	return v, err
+	return v
 }
 
 // classOf is the class of a kind of token, "" of most. Names of one kind are in one subcategory with all other names.
