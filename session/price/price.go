@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/newfile"
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -409,7 +410,7 @@ func keep(dir string, l List, body []byte) (List, error) {
 	for _, s := range Sources() {
 		if s.Name == l.Name {
 			if l.Path = filepath.Join(dir, s.file); err == nil {
-				err = replace(l.Path, body)
+				err = newfile.Replace(newfile.File{Path: l.Path, Text: body})
 			}
 		}
 	}
@@ -417,26 +418,7 @@ func keep(dir string, l List, body []byte) (List, error) {
 	lists = append(slices.DeleteFunc(lists, func(o List) bool { return o.Name == l.Name }), l)
 	b, encodeErr := json.MarshalIndent(lists, "", "  ")
 	if err = errors.Join(err, encodeErr); err == nil {
-		err = replace(filepath.Join(dir, index), append(b, '\n'))
+		err = newfile.Replace(newfile.File{Path: filepath.Join(dir, index), Text: append(b, '\n')})
 	}
 	return l, err
-}
-
-// replace writes a file that is there whole, as it was or as it is now.
-func replace(path string, body []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(body)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
-	}
-	return err
 }

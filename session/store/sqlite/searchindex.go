@@ -18,6 +18,7 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"github.com/agenttrace/agenttrace/internal/newfile"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
@@ -195,23 +196,8 @@ func (r *Reader) indexSegment(ctx context.Context, builder *trigramBuilder, numb
 	if err != nil || data == nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, temporary+"*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return newfile.Replace(newfile.File{Path: filepath.Join(dir, name), Text: data})
 }
-
-// temporary begins the names of files that are being written; one that is older than an hour was left behind.
-const temporary = ".new-"
 
 // cleanIndex removes the files that are of no segment as it is now, and with them what they have of parts that were
 // changed or deleted. It returns the full segments, and those without a file.
@@ -240,7 +226,7 @@ func (f *file) cleanIndex(ctx context.Context) (full, missing []segment, err err
 	for _, entry := range entries {
 		name := entry.Name()
 		there[name] = true
-		if current[name] || strings.HasPrefix(name, temporary) && isRecent(entry) {
+		if current[name] || strings.HasPrefix(name, newfile.Temporary) && isRecent(entry) {
 			continue
 		}
 		if removeErr := os.Remove(filepath.Join(dir, name)); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
@@ -255,6 +241,7 @@ func (f *file) cleanIndex(ctx context.Context) (full, missing []segment, err err
 	return full, missing, err
 }
 
+// isRecent reports whether a file that was being written may be so still: one that is older was left behind.
 func isRecent(entry fs.DirEntry) bool {
 	info, err := entry.Info()
 	return err == nil && time.Since(info.ModTime()) < time.Hour

@@ -20,6 +20,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/newfile"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
@@ -411,13 +412,8 @@ func (r *Reader) Backup(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return fmt.Errorf("back up to %s: %w", path, err)
 	}
-	// Unlike Rename, Link fails where another has taken the name meanwhile.
-	if err := os.Link(partial, path); errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("back up to %s: %w", path, fs.ErrExist)
-	} else if err != nil {
-		if err := os.Rename(partial, path); err != nil { // a file system without links
-			return fmt.Errorf("back up to %s: %w", path, err)
-		}
+	if err := newfile.Place(partial, path); err != nil {
+		return fmt.Errorf("back up to %s: %w", path, err)
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/internal/newfile"
 )
 
 // lockWait is how long a reader waits for a program that is writing.
@@ -77,47 +79,10 @@ func CreateDatabase(path string, fill func(temporary string) error) (err error) 
 	if err := os.Chmod(temporary, 0o600); err != nil {
 		return err
 	}
-	// Unlike Rename, Link fails where another has taken the name meanwhile.
-	if err := os.Link(temporary, path); errors.Is(err, fs.ErrExist) {
-		return taken
-	} else if err != nil {
-		return os.Rename(temporary, path) // a file system without links
+	if err := newfile.Place(temporary, path); !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	return nil
-}
-
-// File is a file to be written.
-type File struct {
-	Path string
-	Text []byte
-}
-
-// ReplaceFiles puts files in their places, private to the user. All are written before the first of them
-// takes its place, so that a disk that is full leaves what was there.
-func ReplaceFiles(files ...File) error {
-	var written []string
-	defer func() {
-		for _, name := range written { // those that took their place have another name
-			_ = os.Remove(name)
-		}
-	}()
-	for _, f := range files {
-		temporary, err := os.CreateTemp(filepath.Dir(f.Path), ".new-*")
-		if err != nil {
-			return err
-		}
-		written = append(written, temporary.Name())
-		_, err = temporary.Write(f.Text)
-		if err = errors.Join(err, temporary.Close()); err != nil {
-			return err
-		}
-	}
-	for i, f := range files {
-		if err := os.Rename(written[i], f.Path); err != nil {
-			return err
-		}
-	}
-	return nil
+	return taken
 }
 
 // DatabaseHeader is how an SQLite database begins.

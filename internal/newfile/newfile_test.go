@@ -1,4 +1,4 @@
-package rows
+package newfile
 
 import (
 	"os"
@@ -10,10 +10,10 @@ import (
 func TestFilesAreReplacedTogether(t *testing.T) {
 	dir := t.TempDir()
 	first := File{filepath.Join(dir, "events.jsonl"), []byte("old")}
-	if err := ReplaceFiles(first); err != nil {
+	if err := Replace(first); err != nil {
 		t.Fatal(err)
 	}
-	err := ReplaceFiles(File{first.Path, []byte("new")}, File{filepath.Join(dir, "nowhere", "run.json"), []byte("new")})
+	err := Replace(File{first.Path, []byte("new")}, File{filepath.Join(dir, "nowhere", "run.json"), []byte("new")})
 	if err == nil {
 		t.Error("a file was written in a directory that is not there")
 	}
