@@ -472,14 +472,14 @@ func (h *hooking) change(cmd *cobra.Command, name string, install bool) error {
 	fmt.Fprintf(out, "--- %s\n+++ %[1]s\n", document.Sanitize(path))
 	for _, row := range rows {
 		if row.Same {
-			fmt.Fprintf(out, " %s\n", line(row.A))
+			fmt.Fprintf(out, " %s\n", document.Sanitize(document.Joined(row.A)))
 			continue
 		}
 		if row.A != nil {
-			fmt.Fprintf(out, "-%s\n", line(row.A))
+			fmt.Fprintf(out, "-%s\n", document.Sanitize(document.Joined(row.A)))
 		}
 		if row.B != nil {
-			fmt.Fprintf(out, "+%s\n", line(row.B))
+			fmt.Fprintf(out, "+%s\n", document.Sanitize(document.Joined(row.B)))
 		}
 	}
 	if !h.Yes {
@@ -498,15 +498,6 @@ func (h *hooking) change(cmd *cobra.Command, name string, install bool) error {
 		return err
 	})
 	return cmp.Or(err, os.Chmod(path, mode))
-}
-
-// line is a line of a diff.
-func line(pieces []document.Piece) string {
-	var b strings.Builder
-	for _, p := range pieces {
-		b.WriteString(p.Text)
-	}
-	return document.Sanitize(b.String())
 }
 
 // status prints which clients have the hook.

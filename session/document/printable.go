@@ -34,6 +34,15 @@ func Capital(s string) string {
 // Join joins the facts that are not empty, with dots between them.
 func Join(facts ...string) string { return strings.Join(Present(facts...), " · ") }
 
+// Joined is the line that pieces make up.
+func Joined(pieces []Piece) string {
+	var b strings.Builder
+	for _, p := range pieces {
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
+
 // Present returns the texts that are not empty.
 func Present(all ...string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == "" })

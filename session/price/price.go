@@ -388,15 +388,9 @@ func fetch(ctx context.Context, s Source, o *UpdateOptions) (l List, body []byte
 // Import keeps the list that a file has, for a machine without a network. Which list it is shows in its content.
 func Import(dir, path string) (List, error) {
 	t, body, err := readFile(path)
-	if err != nil {
-		return List{}, err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return List{}, err
-	}
-	from, err := filepath.Abs(path)
-	if err != nil {
+	info, statErr := os.Stat(path)
+	from, absErr := filepath.Abs(path)
+	if err := cmp.Or(err, statErr, absErr); err != nil {
 		return List{}, err
 	}
 	return keep(dir, List{

@@ -229,25 +229,17 @@ func (e *Edit) compare(before, after string) {
 	for _, h := range document.Hunks(rows, len(rows), 1) {
 		for _, r := range h.Rows {
 			if h.Same {
-				e.Runs = appendRun(e.Runs, "", "  "+joined(r.A)+"\n")
+				e.Runs = appendRun(e.Runs, "", "  "+document.Joined(r.A)+"\n")
 			} else if r.A != nil {
-				e.Runs, e.Removed = appendRun(e.Runs, "del", "- "+joined(r.A)+"\n"), e.Removed+1
+				e.Runs, e.Removed = appendRun(e.Runs, "del", "- "+document.Joined(r.A)+"\n"), e.Removed+1
 			}
 		}
 		for _, r := range h.Rows {
 			if !h.Same && r.B != nil {
-				e.Runs, e.Added = appendRun(e.Runs, "add", "+ "+joined(r.B)+"\n"), e.Added+1
+				e.Runs, e.Added = appendRun(e.Runs, "add", "+ "+document.Joined(r.B)+"\n"), e.Added+1
 			}
 		}
 	}
-}
-
-func joined(pieces []document.Piece) string {
-	var b strings.Builder
-	for _, p := range pieces {
-		b.WriteString(p.Text)
-	}
-	return b.String()
 }
 
 const (
