@@ -388,6 +388,15 @@ func Deref[T any](p *T) (v T) {
 	return v
 }
 
+// IDs are the ids of sessions, in their order.
+func IDs(rows []Session) []string {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	return ids
+}
+
 // Sum adds two amounts, of which nil is unknown and counts as nothing.
 func Sum[T any](a, b *T, add func(a, b T) T) *T {
 	if a == nil || b == nil {

@@ -38,10 +38,7 @@ func (r Reader) Items(ctx context.Context, rows []session.Session) (items []Item
 // Briefly is [Items] without the number of notices, for which a session is read as a whole: it is 1 where there may be
 // some.
 func (r Reader) Briefly(ctx context.Context, rows []session.Session) (items []Item, unpriced []string, err error) {
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
+	ids := session.IDs(rows)
 	spent, err := r.Spent(ctx, ids, r.Price)
 	if err != nil {
 		return nil, nil, err
@@ -62,13 +59,7 @@ func (r Reader) Briefly(ctx context.Context, rows []session.Session) (items []It
 	if err != nil {
 		return nil, nil, err
 	}
-	annotations = inOrder(annotations)
-	annotated := make(map[string][]Annotation)
-	for i := range annotations {
-		if n := &annotations[i]; n.DeletedAt == nil {
-			annotated[n.SessionID] = append(annotated[n.SessionID], AnnotationOf(n))
-		}
-	}
+	annotated := AnnotationsBySession(inOrder(annotations))
 	items = make([]Item, len(rows))
 	lacking := map[string]bool{}
 	now, idleTimeout := r.limits()

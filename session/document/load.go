@@ -144,10 +144,7 @@ func (in *Input) refer(ctx context.Context, r store.Reader, t *session.Transcrip
 			return !loaded[session.Deref(c.ParentMessageID)] && !mentions(t, c.ID)
 		})
 	}
-	ids := make([]string, len(in.Children))
-	for i := range in.Children {
-		ids[i] = in.Children[i].ID
-	}
+	ids := session.IDs(in.Children)
 	if len(ids) > 0 {
 		in.ChildTokens, err = r.Spent(ctx, ids, nil)
 	}

@@ -469,6 +469,17 @@ func AnnotationOf(n *store.Annotation) Annotation {
 	return a
 }
 
+// AnnotationsBySession are the annotations of rows that are not undone, by their sessions.
+func AnnotationsBySession(rows []store.Annotation) map[string][]Annotation {
+	all := make(map[string][]Annotation)
+	for i := range rows {
+		if n := &rows[i]; n.DeletedAt == nil {
+			all[n.SessionID] = append(all[n.SessionID], AnnotationOf(n))
+		}
+	}
+	return all
+}
+
 // AnnotationsOf are the annotations of rows that are not undone.
 func AnnotationsOf(rows []store.Annotation) []Annotation {
 	all := []Annotation{}

@@ -187,18 +187,8 @@ func tagged(ctx context.Context, r document.Reader, q store.SessionQuery, status
 	if rows, err = r.Select(ctx, q, status); err != nil {
 		return nil, nil, err
 	}
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
-	stored, err := r.Annotations(ctx, ids...)
-	tags = map[string][]document.Annotation{}
-	for i := range stored {
-		if n := &stored[i]; n.DeletedAt == nil {
-			tags[n.SessionID] = append(tags[n.SessionID], document.AnnotationOf(n))
-		}
-	}
-	return rows, tags, err
+	stored, err := r.Annotations(ctx, session.IDs(rows)...)
+	return rows, document.AnnotationsBySession(stored), err
 }
 
 // setsOf are the names of the sets that tags with a prefix make the target a member of, each once.

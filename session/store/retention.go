@@ -139,11 +139,7 @@ func (p Retention) families(ctx context.Context, s Retained, before time.Time) (
 	if !p.KeepTagged {
 		return all, nil
 	}
-	ids := make([]string, len(stale))
-	for i := range stale {
-		ids[i] = stale[i].ID
-	}
-	annotations, err := s.Annotations(ctx, ids...)
+	annotations, err := s.Annotations(ctx, session.IDs(stale)...)
 	tagged := make(map[string]bool)
 	for i := range annotations {
 		if n := &annotations[i]; n.Kind == AnnotationTag && n.DeletedAt == nil {

@@ -324,12 +324,10 @@ func (x *allSessions) rows(ctx context.Context) (seen map[string]string, rows []
 		return nil, nil, err
 	}
 	seen = make(map[string]string, len(rows))
-	ids := make([]string, len(rows))
 	for i := range rows {
-		ids[i] = rows[i].ID
 		seen[rows[i].ID] = string(rows[i].AppendJSON(nil))
 	}
-	annotations, err := x.Sessions.Annotations(ctx, ids...)
+	annotations, err := x.Sessions.Annotations(ctx, session.IDs(rows)...)
 	for i := range annotations {
 		seen[annotations[i].SessionID] += string(annotations[i].AppendJSON(nil))
 	}
