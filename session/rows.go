@@ -388,6 +388,15 @@ func Deref[T any](p *T) (v T) {
 	return v
 }
 
+// Object reads a JSON object; what is none is an empty one.
+func Object[T ~string | ~[]byte](text T) map[string]json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &m) != nil || m == nil {
+		return make(map[string]json.RawMessage)
+	}
+	return m
+}
+
 // IDs are the ids of sessions, in their order.
 func IDs(rows []Session) []string {
 	ids := make([]string, len(rows))

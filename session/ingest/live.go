@@ -111,8 +111,8 @@ func (o *own) liveMessage(e *spans.Event) {
 
 // stamped is a message's metadata with the time at which it was so.
 func (o *own) stamped(metadata json.RawMessage) json.RawMessage {
-	m := objectOf(metadata)
-	trace := objectOf(m["agenttrace"])
+	m := session.Object(metadata)
+	trace := session.Object(m["agenttrace"])
 	trace["seen"] = o.seen()
 	m["agenttrace"], _ = json.Marshal(trace)
 	b, _ := json.Marshal(m)
@@ -122,14 +122,6 @@ func (o *own) stamped(metadata json.RawMessage) json.RawMessage {
 // seen is the event's time as JSON, in a form of which the later is the greater text.
 func (o *own) seen() json.RawMessage {
 	return json.RawMessage(time.Unix(0, o.endNano).UTC().Format(`"2006-01-02T15:04:05.000000000Z"`))
-}
-
-func objectOf(raw []byte) map[string]json.RawMessage {
-	var m map[string]json.RawMessage
-	if json.Unmarshal(raw, &m) != nil || m == nil {
-		return make(map[string]json.RawMessage)
-	}
-	return m
 }
 
 // livePart reports a part as it is now. One that has no content yet, or of which it
@@ -160,12 +152,12 @@ func (o *own) livePart(e *spans.Event, p *spans.Part, place int) {
 // reports that are equal in rank, state and millisecond, the greater text takes precedence, which is then the later
 // one. The event itself states whether a text is streaming, as the AI SDK calls it.
 func (o *own) mark(c *store.PartChange) {
-	data, key := objectOf(c.Data), "providerMetadata"
+	data, key := session.Object(c.Data), "providerMetadata"
 	if c.ToolCallID != "" {
 		key = "toolMetadata"
 	}
-	metadata := objectOf(data[key])
-	ours := objectWith(objectOf(metadata["agenttrace"]), member{"seen", o.seen()},
+	metadata := session.Object(data[key])
+	ours := objectWith(session.Object(metadata["agenttrace"]), member{"seen", o.seen()},
 		member{"live", json.RawMessage("true")})
 	c.Data = objectWith(data, member{"type", jsonscan.AppendString(nil, c.Type)},
 		member{key, objectWith(metadata, member{"agenttrace", ours})})

@@ -107,8 +107,8 @@ func (c *MessageChange) metadata(role string) string {
 // canonicalMetadata is the one spelling of metadata: its keys in order, and
 // those of its "agenttrace". Metadata that was seen live is marked incomplete.
 func canonicalMetadata(metadata string, live bool) string {
-	m := object(canonicalObject(metadata))
-	ours := object(string(m["agenttrace"]))
+	m := session.Object(canonicalObject(metadata))
+	ours := session.Object(m["agenttrace"])
 	if live {
 		ours["incomplete"] = json.RawMessage("true")
 	}
@@ -119,8 +119,9 @@ func canonicalMetadata(metadata string, live bool) string {
 }
 
 // editTrace writes metadata with the members of its "agenttrace" as edit leaves them, without it if none is left.
-func editTrace(metadata map[string]json.RawMessage, edit func(ours map[string]json.RawMessage)) string {
-	ours := object(string(metadata["agenttrace"]))
+func editTrace(text string, edit func(ours map[string]json.RawMessage)) string {
+	metadata := session.Object(text)
+	ours := session.Object(metadata["agenttrace"])
 	edit(ours)
 	metadata["agenttrace"] = json.RawMessage(encodeObject(ours))
 	if len(ours) == 0 {
@@ -135,7 +136,7 @@ func MarkGap(metadata string, gap bool) string {
 	if gap && isIncomplete(metadata) || !gap && !strings.Contains(metadata, `"gap":true`) {
 		return metadata
 	}
-	return editTrace(object(metadata), func(ours map[string]json.RawMessage) {
+	return editTrace(metadata, func(ours map[string]json.RawMessage) {
 		if gap {
 			ours["incomplete"], ours["gap"] = json.RawMessage("true"), json.RawMessage("true")
 		} else if string(ours["gap"]) == "true" {
@@ -173,19 +174,10 @@ func markStoredGap(metadata string, gap bool) string {
 	if err != nil {
 		return metadata
 	}
-	if d.More() || text == alone && len(object(metadata)) > 0 {
+	if d.More() || text == alone && len(session.Object(metadata)) > 0 {
 		text += ","
 	}
 	return metadata[:at] + text + metadata[at:]
-}
-
-// object reads a JSON object; what is none is an empty one.
-func object(text string) map[string]json.RawMessage {
-	var m map[string]json.RawMessage
-	if json.Unmarshal([]byte(text), &m) != nil || m == nil {
-		return make(map[string]json.RawMessage)
-	}
-	return m
 }
 
 // factsOf are the facts of a message with those of the batch: the new ones alone where no others are stored.

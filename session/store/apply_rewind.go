@@ -324,11 +324,10 @@ func (a *applier) giveUpTurns(w *sessionWork) {
 
 // abandonedMetadata is what was seen of a message, as that of a turn that was given up.
 func abandonedMetadata(metadata string) string {
-	m := object(metadata)
-	if ours := object(string(m["agenttrace"])); ours["end_reason"] != nil || ours["error"] != nil {
+	if ours := session.Object(session.Object(metadata)["agenttrace"]); ours["end_reason"] != nil || ours["error"] != nil {
 		return metadata
 	}
-	return editTrace(m, func(ours map[string]json.RawMessage) {
+	return editTrace(metadata, func(ours map[string]json.RawMessage) {
 		ours["abandoned"] = json.RawMessage("true")
 		ours["end_reason"] = json.RawMessage(`"` + semconv.EndAbort + `"`)
 		ours["error"] = json.RawMessage(`"` + semconv.AbortedByRestart + `"`)
@@ -340,11 +339,10 @@ func seenMetadata(metadata string) string {
 	if !strings.Contains(metadata, abandonedMark) {
 		return metadata
 	}
-	m := object(metadata)
-	if ours := object(string(m["agenttrace"])); string(ours["abandoned"]) != "true" {
+	if ours := session.Object(session.Object(metadata)["agenttrace"]); string(ours["abandoned"]) != "true" {
 		return metadata
 	}
-	return editTrace(m, func(ours map[string]json.RawMessage) {
+	return editTrace(metadata, func(ours map[string]json.RawMessage) {
 		for _, key := range []string{"abandoned", "end_reason", "error"} {
 			delete(ours, key)
 		}
@@ -362,9 +360,9 @@ func abandonedPart(p *session.Part) *session.Part {
 	default:
 		return p
 	}
-	data := object(p.DataJSON)
-	metadata := object(string(data["toolMetadata"]))
-	ours := object(string(metadata["agenttrace"]))
+	data := session.Object(p.DataJSON)
+	metadata := session.Object(data["toolMetadata"])
+	ours := session.Object(metadata["agenttrace"])
 	was, err := json.Marshal(p.DataJSON)
 	if err != nil {
 		return p

@@ -132,7 +132,7 @@ func ChangeOf(row *session.Session, at int64) SessionChange {
 			*changeColumns.Field(&c, column.change).(**Value) = &Value{Text: text, At: at * 1e6, Rank: RankFinal}
 		}
 	}
-	for key, value := range object(row.MetadataJSON) {
+	for key, value := range session.Object(row.MetadataJSON) {
 		c.Metadata[key] = Value{Text: string(value), At: at * 1e6, Rank: RankFinal}
 	}
 	return c
@@ -238,7 +238,7 @@ func (w *sessionWork) mergeMetadata(c *SessionChange) {
 	if len(declared) == 0 && c.MetadataJSON == "" {
 		return
 	}
-	have := object(w.row.MetadataJSON)
+	have := session.Object(w.row.MetadataJSON)
 	changed := false
 	for _, key := range slices.Sorted(maps.Keys(declared)) {
 		v := declared[key]
@@ -269,7 +269,7 @@ func compact(text string) (string, bool) {
 
 // canonicalObject is a JSON object as encodeObject writes it, without space between tokens.
 func canonicalObject(text string) string {
-	m := object(text)
+	m := session.Object(text)
 	for key, value := range m {
 		if text, ok := compact(string(value)); ok {
 			m[key] = json.RawMessage(text)

@@ -1,6 +1,10 @@
 package store
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+)
 
 // TestMarkStoredGap: metadata that another store spells is marked, and is what it was when the mark is taken back.
 func TestMarkStoredGap(t *testing.T) {
@@ -8,7 +12,7 @@ func TestMarkStoredGap(t *testing.T) {
 		`{"agenttrace":{ }, "a":1}`,
 		` { "x" : [1,2], "agenttrace" : { "cost_usd" : 1 } , "y": 2 }`} {
 		marked := markStoredGap(metadata, true)
-		if !isIncomplete(marked) || len(object(marked)) == 0 {
+		if !isIncomplete(marked) || len(session.Object(marked)) == 0 {
 			t.Errorf("%s is marked as %s", metadata, marked)
 		}
 		if got := markStoredGap(marked, false); got != metadata {

@@ -315,7 +315,7 @@ func (w *sessionWork) blankObserved() {
 		}
 		delete(w.row.State.Stamps, column)
 		if key, ok := strings.CutPrefix(column, "metadata."); ok {
-			have := object(w.row.MetadataJSON)
+			have := session.Object(w.row.MetadataJSON)
 			delete(have, key)
 			w.row.MetadataJSON = encodeObject(have)
 		}

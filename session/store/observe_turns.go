@@ -272,7 +272,7 @@ func (a *applier) markUnbuilt(w *sessionWork) {
 			continue
 		}
 		m := *old
-		m.MetadataJSON = editTrace(object(m.MetadataJSON), func(ours map[string]json.RawMessage) {
+		m.MetadataJSON = editTrace(m.MetadataJSON, func(ours map[string]json.RawMessage) {
 			ours["incomplete"] = json.RawMessage("true")
 		})
 		a.putMessage(w, &m, old)

@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"io"
 	"math"
 	"slices"
@@ -97,15 +96,6 @@ func otlpExplain(s *codec.Session) (losses []codec.Loss) {
 		}
 	}
 	return losses
-}
-
-// otlpObject reads a JSON object; what is none is an empty one.
-func otlpObject(text string) map[string]json.RawMessage {
-	var m map[string]json.RawMessage
-	if json.Unmarshal([]byte(text), &m) != nil || m == nil {
-		return make(map[string]json.RawMessage)
-	}
-	return m
 }
 
 // otlpPlace is what identifies a span, and when it was. Times are Unix nanoseconds. ref is what the session knows of

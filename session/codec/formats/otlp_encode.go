@@ -161,7 +161,7 @@ func (e *otlpEncoder) run() ptrace.Span {
 	if s.PermissionsJSON != "[]" {
 		record.Permissions = json.RawMessage(s.PermissionsJSON)
 	}
-	metadata := otlpObject(s.MetadataJSON)
+	metadata := session.Object(s.MetadataJSON)
 	var ended struct {
 		Outcome string `json:"outcome"`
 		Error   string `json:"error"`
@@ -610,7 +610,7 @@ func (e *otlpEncoder) compaction(m *session.MessageAndParts, marker *session.Par
 		c.Summary, c.SummaryTokens, c.Auto, c.TailStartID = data.Summary, data.SummaryTokens, data.Auto,
 			session.Deref(data.TailStartID)
 	}
-	trace := otlpObject(string(otlpObject(m.Message.MetadataJSON)["agenttrace"]))
+	trace := session.Object(session.Object(m.Message.MetadataJSON)["agenttrace"])
 	_ = json.Unmarshal(trace["summarized_message_count"], &c.SummarizedMessages) // what cannot be read was not said
 	if u := meta.Tokens(session.RoleAssistant, true).Used; u != nil {
 		c.InputTokens, c.OutputTokens = u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
