@@ -103,17 +103,12 @@ func jutulDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.S
 
 // jutulReadEvents returns the events up to the error, if there is one.
 func jutulReadEvents(file string) (events []jutulEvent, err error) {
-	conn, err := rows.OpenDatabase(file)
-	if err != nil {
-		return nil, err
-	}
-	err = sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id",
-		&sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+	err = rows.QueryDatabase(file, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id",
+		func(row *sqlite.Stmt) {
 			e := jutulEvent{row.ColumnInt64(0), row.ColumnText(1), row.ColumnText(2), row.ColumnText(3)}
 			events = append(events, e)
-			return nil
-		}})
-	return events, errors.Join(err, conn.Close())
+		})
+	return events, err
 }
 
 // jutulEncodeFile writes the session as a trace to path, which must not exist. The file is there whole or not at all.

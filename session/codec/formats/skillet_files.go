@@ -137,14 +137,9 @@ type skilletConversation struct {
 
 // skilletReadStore returns the conversations of the store in order of their names.
 func skilletReadStore(path string) (all []skilletConversation, err error) {
-	conn, err := rows.OpenDatabase(path)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
 	const query = `SELECT id, user_id, session_name, created_at, item_json FROM session_items
 		ORDER BY user_id, session_name, created_at, id`
-	err = sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+	err = rows.QueryDatabase(path, query, func(stmt *sqlite.Stmt) {
 		key := skilletNames{strings.ToValidUTF8(stmt.ColumnText(1), "\uFFFD"),
 			strings.ToValidUTF8(stmt.ColumnText(2), "\uFFFD")}
 		if len(all) == 0 || all[len(all)-1].key != key {
@@ -152,8 +147,7 @@ func skilletReadStore(path string) (all []skilletConversation, err error) {
 		}
 		c := &all[len(all)-1]
 		c.items = append(c.items, skilletItem{stmt.ColumnInt64(0), stmt.ColumnInt64(3), stmt.ColumnText(4)})
-		return nil
-	}})
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read session_items of %s: %w", path, err)
 	}

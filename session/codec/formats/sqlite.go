@@ -124,18 +124,8 @@ func ReadStored(ctx context.Context, r StoreSource, id string, report func(codec
 // sqliteTables lists the tables of an SQLite database by name, by which its program is known. It
 // does not write to the file.
 func sqliteTables(path string) (names []string, err error) {
-	conn, err := rows.OpenDatabase(path)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	defer conn.Close()
-	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name",
-		&sqlitex.ExecOptions{
-			ResultFunc: func(stmt *sqlite.Stmt) error {
-				names = append(names, stmt.ColumnText(0))
-				return nil
-			},
-		})
+	err = rows.QueryDatabase(path, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name",
+		func(row *sqlite.Stmt) { names = append(names, row.ColumnText(0)) })
 	if err != nil {
 		return nil, fmt.Errorf("read the schema of %s: %w", path, err)
 	}

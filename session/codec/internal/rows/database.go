@@ -45,6 +45,19 @@ func OpenDatabase(path string) (*sqlite.Conn, error) {
 	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
 }
 
+// QueryDatabase calls each for the rows of a query in the database at path, up to the error, if there is one.
+func QueryDatabase(path, query string, each func(row *sqlite.Stmt)) error {
+	conn, err := OpenDatabase(path)
+	if err != nil {
+		return err
+	}
+	err = sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+		each(row)
+		return nil
+	}})
+	return errors.Join(err, conn.Close())
+}
+
 // SnapshotDatabase is [OpenDatabase] for reading one state of the database, whatever is written meanwhile, until ctx
 // ends.
 func SnapshotDatabase(ctx context.Context, path string) (*sqlite.Conn, error) {
