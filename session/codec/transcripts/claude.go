@@ -99,8 +99,6 @@ type claudeSession struct {
 	sub  string // the sub-agent, empty for the session itself
 	step string // the answer of the model that is being read
 	turn string // the program's id of the turn
-	// prompt and catalog are the digests that answers have from here on.
-	prompt, catalog string
 	// boundary is the compaction whose summary is awaited, nil for none.
 	boundary *compacted
 	// command is one that the user gave while it is not known who answers it.
@@ -362,13 +360,9 @@ func (s *claudeSession) shape(o rows.Object) {
 		o = shape
 	}
 	for _, key := range []string{"systemPrompt", "system"} {
-		if text := joined(contents(o.Get(key)), "\n\n"); text != "" {
-			s.prompt = s.b.s.Blob(store.BlobSystemPrompt, text, true)
-		}
+		s.b.systemPrompt(joined(contents(o.Get(key)), "\n\n"))
 	}
-	if tools := o.Get("tools"); len(rows.Elements(tools)) > 0 {
-		s.catalog = s.b.s.Blob(store.BlobToolCatalog, string(tools), true)
-	}
+	s.b.toolCatalog(o.Get("tools"))
 }
 
 // compact adds the compaction of which no summary came.
@@ -551,11 +545,13 @@ func (s *claudeSession) assistant(o, message rows.Object) {
 	b, id, blocks := s.b, message.Text("id"), contents(message.Get("content"))
 	if len(blocks) > 0 && (s.step != id || b.turn == nil) {
 		s.step = id
-		b.response(id).RequestID = o.Text("requestId")
+		b.part(rows.Of("type", "step-start"))
+		step := b.turn.newStep(id)
+		step.StartedAt, step.ResponseID, step.RequestID = b.At, id, o.Text("requestId")
 		if m := b.turn; len(m.Parts()) == 1 { // the turn begins
 			m.named("", cmp.Or(o.Text("promptId"), s.turn), "")
-			m.AddMeta(rows.NonEmpty("system_prompt_digest", s.prompt))
-			m.AddTrace(rows.NonEmpty("tool_catalog_digest", s.catalog))
+			m.AddMeta(rows.NonEmpty("system_prompt_digest", b.Prompt))
+			m.AddTrace(rows.NonEmpty("tool_catalog_digest", b.Catalog))
 		}
 	}
 	model, failed := message.Text("model"), o.True("isApiErrorMessage")
