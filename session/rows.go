@@ -12,6 +12,8 @@ package session
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -386,6 +388,12 @@ func Deref[T any](p *T) (v T) {
 		v = *p
 	}
 	return v
+}
+
+// Digest is that of a text which rows have once, in hexadecimal digits.
+func Digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 // Object reads a JSON object; what is none is an empty one.

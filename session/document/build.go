@@ -2,8 +2,6 @@ package document
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"slices"
 
@@ -278,8 +276,7 @@ func (b *builder) closeTurns() {
 
 // Names reports whether the digest of a blob is that of its body. Of one that is not exact it need not be.
 func Names(b *store.Blob) bool {
-	sum := sha256.Sum256([]byte(b.Body))
-	return hex.EncodeToString(sum[:]) == b.Digest
+	return session.Digest(b.Body) == b.Digest
 }
 
 func (b *builder) prompt(t *Turn, digest string) {

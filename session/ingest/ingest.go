@@ -13,8 +13,6 @@ package ingest
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +26,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -433,15 +432,10 @@ func (b *builder) blob(kind store.BlobKind, digest, body string) string {
 	if body == "" {
 		return digest
 	}
-	own := sha256Hex(body)
+	own := session.Digest(body)
 	blob := store.Blob{Kind: kind, Digest: cmp.Or(digest, own), Body: body}
 	if blob.Exact = blob.Digest == own; !slices.Contains(b.batch.Blobs, blob) {
 		b.batch.Blobs = append(b.batch.Blobs, blob)
 	}
 	return blob.Digest
-}
-
-func sha256Hex(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
 }

@@ -182,7 +182,7 @@ func (x *redaction) identifier(s string) string {
 	if len(out) > maxIdentifier {
 		x.truncated++
 		// The digest is of what is redacted, so that it confirms no guess.
-		out = strings.ToValidUTF8(out[:maxIdentifier/2], "") + "…sha256-" + sha256Hex(out)
+		out = strings.ToValidUTF8(out[:maxIdentifier/2], "") + "…sha256-" + session.Digest(out)
 	}
 	return out
 }
@@ -340,7 +340,7 @@ func (x *redaction) session(c *store.SessionChange) {
 // digestOf is the digest of a prompt or a catalog as it is stored.
 func (x *redaction) digestOf(kind store.BlobKind, digest string) string {
 	if digest != "" && kind == store.BlobSystemPrompt && x.Omits(redact.Prompt) {
-		return sha256Hex(redact.OmittedPrompt)
+		return session.Digest(redact.OmittedPrompt)
 	}
 	return cmp.Or(x.renamed[digest], digest)
 }
@@ -358,7 +358,7 @@ func (x *redaction) blob(b *store.Blob) {
 		x.catalog(&b.Body)
 	}
 	if b.Body != before {
-		b.Exact = sha256Hex(b.Body) == b.Digest
+		b.Exact = session.Digest(b.Body) == b.Digest
 	}
 }
 
@@ -585,7 +585,7 @@ func (x *redaction) partRow(p *session.Part) {
 func (x *redaction) blobRow(b *store.Blob) {
 	before, digest, exact := b.Body, b.Digest, b.Exact
 	if x.blob(b); b.Body != before && exact {
-		b.Digest, b.Exact = sha256Hex(b.Body), true
+		b.Digest, b.Exact = session.Digest(b.Body), true
 		x.renamed[digest] = b.Digest
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	_ "embed" // the grammar
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -276,8 +275,7 @@ func (g *generator) blob(kind store.BlobKind) string {
 	if !brought {
 		body = g.id("lost ")
 	}
-	sum := sha256.Sum256([]byte(body))
-	b := store.Blob{Kind: kind, Digest: hex.EncodeToString(sum[:]), Body: body, Exact: true}
+	b := store.Blob{Kind: kind, Digest: session.Digest(body), Body: body, Exact: true}
 	if brought && !slices.Contains(g.s.Blobs, b) {
 		g.s.Blobs = append(g.s.Blobs, b)
 	}

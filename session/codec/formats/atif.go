@@ -366,7 +366,7 @@ func atifSessions(o rows.Object, from atifSource, report func(codec.Problem)) []
 	id := cmp.Or(o.Text("trajectory_id"), o.Text("session_id"))
 	switch {
 	case id == "":
-		id = "atif-" + rows.Digest(string(from.text))[:16]
+		id = "atif-" + session.Digest(string(from.text))[:16]
 	case from.parent != "":
 		id = cmp.Or(o.Object("extra").Text("session_id"), from.parent+"-"+id)
 	}

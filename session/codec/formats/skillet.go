@@ -61,7 +61,7 @@ func skilletNamesOf(s *session.Session) skilletNames {
 	if skilletSanitize(k.SessionName) == "" {
 		name := skilletSanitize(s.ID)
 		if k.SessionName = name; name != s.ID || len(name) > 100 {
-			k.SessionName = name[:min(len(name), 100)] + "_" + rows.Digest(s.ID)[:32]
+			k.SessionName = name[:min(len(name), 100)] + "_" + session.Digest(s.ID)[:32]
 		}
 	}
 	return k

@@ -3,8 +3,6 @@
 package rows
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -87,15 +85,9 @@ func (s *Session) See(at int64) {
 	s.low, s.high = min(s.low, at), max(s.high, at)
 }
 
-// Digest is that of a text which rows have once, in hexadecimal digits.
-func Digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
-
 // Blob adds a text of which messages have the digest, and returns that.
 func (s *Session) Blob(kind store.BlobKind, body string, exact bool) (digest string) {
-	b := store.Blob{Kind: kind, Digest: Digest(body), Body: body, Exact: exact}
+	b := store.Blob{Kind: kind, Digest: session.Digest(body), Body: body, Exact: exact}
 	if !slices.Contains(s.Blobs, b) {
 		s.Blobs = append(s.Blobs, b)
 	}
