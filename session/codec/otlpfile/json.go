@@ -163,7 +163,7 @@ func (d *decoder) decodeJSON(raw []byte, line int, at int64) error {
 		raw = []byte(cmp.Or(string(answer.Result), string(answer.Trace)))
 		keys = FirstObject(raw)
 	}
-	b := Body{Traces: ptrace.NewTraces(), Logs: plog.NewLogs(), Line: line, Offset: at}
+	b := Body{Traces: ptrace.NewTraces(), Logs: plog.NewLogs(), Offset: at}
 	known := len(keys) == 0
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		var err error

@@ -54,16 +54,14 @@ type Body struct {
 	Logs   plog.Logs
 	// Skipped is "metrics" or "profiles" when the body held some.
 	Skipped string
-	// Line is where the body begins, from 1, or 0 where there are no lines. Offset
-	// counts bytes from 0.
-	Line   int
+	// Offset is where the body begins, in bytes.
 	Offset int64
 }
 
 // DamagedError is a piece of the input that could not be read. What follows it was,
 // unless nothing in the input shows where that begins.
 type DamagedError struct {
-	// Line and Offset are as in Body.
+	// Line is where the piece begins, from 1, or 0 where there are no lines. Offset counts bytes from 0.
 	Line   int
 	Offset int64
 	Err    error
@@ -124,7 +122,7 @@ type decoder struct {
 func (d *decoder) give(b Body) {
 	d.recognized = true
 	if d.inFrame {
-		b.Line, b.Offset = 0, d.frame
+		b.Offset = d.frame
 	}
 	d.stopped = d.stopped || !d.yield(b, nil)
 }
