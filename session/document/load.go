@@ -214,31 +214,39 @@ func (r Reader) LoadLast(ctx context.Context, id string) (*Document, error) {
 	return doc, nil
 }
 
+// NamedBlobs yields the system prompts and tool catalogs that messages and spans name, each once and without its text.
+func NamedBlobs(t *session.Transcript, refs []store.SpanRef) iter.Seq[store.Blob] {
+	return func(yield func(store.Blob) bool) {
+		seen := make(map[store.Blob]bool)
+		ended := false
+		named := func(kind store.BlobKind, digest string) {
+			b := store.Blob{Kind: kind, Digest: digest}
+			if digest != "" && !seen[b] && !ended {
+				seen[b], ended = true, !yield(b)
+			}
+		}
+		for i := range t.Messages {
+			m := session.ParseMessageMetadata([]byte(t.Messages[i].Message.MetadataJSON)) // what cannot be read names none
+			named(store.BlobSystemPrompt, m.SystemPromptDigest)
+			named(store.BlobToolCatalog, m.Trace.ToolCatalogDigest)
+		}
+		for i := range refs {
+			if f := refs[i].TurnStats; f != nil { // of a step, perhaps, or of a message that never came
+				named(store.BlobSystemPrompt, f.SystemPromptDigest)
+				named(store.BlobToolCatalog, f.Trace.ToolCatalogDigest)
+			}
+		}
+	}
+}
+
 // Blobs reads the system prompts and tool catalogs that the messages of a session name.
 // Those that are not there are left out.
 func Blobs(ctx context.Context, r store.Reader, t *session.Transcript) (all []store.Blob, err error) {
-	seen := map[string]bool{}
-	fetch := func(kind store.BlobKind, digest string) error {
-		if digest == "" || seen[string(kind)+digest] {
-			return nil
-		}
-		seen[string(kind)+digest] = true
-		b, err := r.Blob(ctx, kind, digest)
+	for named := range NamedBlobs(t, nil) {
+		b, err := r.Blob(ctx, named.Kind, named.Digest)
 		if err == nil {
 			all = append(all, b)
-		}
-		return ignoreNotFound(err)
-	}
-	for i := range t.Messages {
-		m := &t.Messages[i].Message
-		if m.Role != session.RoleAssistant {
-			continue
-		}
-		meta := session.ParseMessageMetadata([]byte(m.MetadataJSON)) // what cannot be read names no digest
-		if err := fetch(store.BlobSystemPrompt, meta.SystemPromptDigest); err != nil {
-			return all, err
-		}
-		if err := fetch(store.BlobToolCatalog, meta.Trace.ToolCatalogDigest); err != nil {
+		} else if err = ignoreNotFound(err); err != nil {
 			return all, err
 		}
 	}

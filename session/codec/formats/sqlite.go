@@ -18,6 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -92,30 +93,14 @@ func ReadStored(ctx context.Context, r StoreSource, id string, report func(codec
 	if err := r.Origin(ctx, s); err != nil {
 		return nil, err
 	}
-	seen := make(map[store.Blob]bool)
-	named := func(kind store.BlobKind, digest string) {
-		key := store.Blob{Kind: kind, Digest: digest}
-		if digest == "" || seen[key] {
-			return
-		}
-		seen[key] = true
-		b, err := r.Blob(ctx, kind, digest)
+	for named := range document.NamedBlobs(t, s.SpanRefs) {
+		b, err := r.Blob(ctx, named.Kind, named.Digest)
 		switch {
 		case err == nil:
 			s.Blobs = append(s.Blobs, b)
 		case !errors.Is(err, store.ErrNotFound):
-			report(codec.Problem{Record: string(kind) + " " + digest, Reason: fmt.Sprintf("it is left out: %v", err)})
-		}
-	}
-	for i := range t.Messages {
-		m := session.ParseMessageMetadata([]byte(t.Messages[i].Message.MetadataJSON))
-		named(store.BlobSystemPrompt, m.SystemPromptDigest)
-		named(store.BlobToolCatalog, m.Trace.ToolCatalogDigest)
-	}
-	for i := range s.SpanRefs {
-		if f := s.SpanRefs[i].TurnStats; f != nil { // of a step, perhaps, or of a message that never came
-			named(store.BlobSystemPrompt, f.SystemPromptDigest)
-			named(store.BlobToolCatalog, f.Trace.ToolCatalogDigest)
+			report(codec.Problem{Record: string(named.Kind) + " " + named.Digest,
+				Reason: fmt.Sprintf("it is left out: %v", err)})
 		}
 	}
 	return s, nil
