@@ -623,8 +623,8 @@ func checkToolColumns(c *checker, r *checkedRow) {
 	}
 }
 
-// toolStates has the values that each state of a tool part requires. It excludes an output and an errorText that it does
-// not require.
+// toolStates has the values that each state of a tool part requires. It excludes an output and an errorText that are not
+// among them.
 var toolStates = map[string]struct {
 	needs []string
 	// approval is what the approval of its call must be: nothing, or else its answer is one of these values of JSON,

@@ -226,7 +226,8 @@ func NamedBlobs(t *session.Transcript, refs []store.SpanRef) iter.Seq[store.Blob
 			}
 		}
 		for i := range t.Messages {
-			m := session.ParseMessageMetadata([]byte(t.Messages[i].Message.MetadataJSON)) // what cannot be read names none
+			// What cannot be read names none.
+			m := session.ParseMessageMetadata([]byte(t.Messages[i].Message.MetadataJSON))
 			named(store.BlobSystemPrompt, m.SystemPromptDigest)
 			named(store.BlobToolCatalog, m.Trace.ToolCatalogDigest)
 		}

@@ -159,7 +159,8 @@ func (o *outbox) next(ctx context.Context, way string) (f *Fact, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for ctx.Err() == nil {
-		err := sqlitex.Execute(o.conn, "SELECT fact FROM facts WHERE instr(pending(rule, done), ?) ORDER BY at, id LIMIT 1",
+		const first = "SELECT fact FROM facts WHERE instr(pending(rule, done), ?) ORDER BY at, id LIMIT 1"
+		err := sqlitex.Execute(o.conn, first,
 			&sqlitex.ExecOptions{Args: []any{way}, ResultFunc: func(stmt *sqlite.Stmt) error {
 				f = new(Fact)
 				return json.Unmarshal([]byte(stmt.ColumnText(0)), f)

@@ -196,8 +196,9 @@ func TestTheStateOfAWatchStaysSmall(t *testing.T) {
 	if err := <-other; err == nil || !strings.Contains(err.Error(), state) || !strings.Contains(err.Error(), "--state") {
 		t.Errorf("another watch: %v", err)
 	}
-	if got := facts("SELECT id || done FROM facts ORDER BY id"); fmt.Sprint(got) != "[againcommand  undeliveredcommand ]" {
-		t.Errorf("the file has %q", got)
+	left := facts("SELECT id || done FROM facts ORDER BY id")
+	if fmt.Sprint(left) != "[againcommand  undeliveredcommand ]" {
+		t.Errorf("the file has %q", left)
 	}
 	if info, err := os.Stat(state); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file is %v %v", info.Mode(), err)

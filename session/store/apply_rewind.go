@@ -324,7 +324,8 @@ func (a *applier) giveUpTurns(w *sessionWork) {
 
 // abandonedMetadata is what was seen of a message, as that of a turn that was given up.
 func abandonedMetadata(metadata string) string {
-	if ours := session.Object(session.Object(metadata)["agenttrace"]); ours["end_reason"] != nil || ours["error"] != nil {
+	ours := session.Object(session.Object(metadata)["agenttrace"])
+	if ours["end_reason"] != nil || ours["error"] != nil {
 		return metadata
 	}
 	return editTrace(metadata, func(ours map[string]json.RawMessage) {

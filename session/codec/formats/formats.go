@@ -289,7 +289,8 @@ var own = []Format{{
 	Name:     "json",
 	Exported: "the same, nested", Imported: "the same, nested: one session",
 	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: streamRows(jsonl.EncodeNested)},
-	Reading: codec.Reading{Extensions: []string{".json"}, Keys: []string{"session={"}, ReadStream: jsonl.DecodeNestedFile},
+	Reading: codec.Reading{Extensions: []string{".json"}, Keys: []string{"session={"},
+		ReadStream: jsonl.DecodeNestedFile},
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{

@@ -209,7 +209,8 @@ func (d *crush) result(data rows.Object) {
 		d.b.denied(id, reason)
 	}
 	// The cost of a sub-agent that failed is not added to that of the session.
-	if usd := rows.USD(d.child(id).Get("cost")); usd != nil && (!failed || strings.HasPrefix(text, "Sub-agent completed")) {
+	usd := rows.USD(d.child(id).Get("cost"))
+	if usd != nil && (!failed || strings.HasPrefix(text, "Sub-agent completed")) {
 		d.delegated += *usd
 	}
 }

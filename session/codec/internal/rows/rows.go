@@ -343,8 +343,9 @@ func ParseTime(s string) (milli int64, ok bool) { return ParseTimeIn(s, time.UTC
 func ParseTimeIn(s string, zone *time.Location) (milli int64, ok bool) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02T15:04:05",
 		time.DateTime} {
-		if t, err := time.ParseInLocation(layout, s, zone); err == nil && t.UnixMilli() >= 0 && t.UnixMilli() <= MaxTime {
-			return t.UnixMilli(), true
+		t, err := time.ParseInLocation(layout, s, zone)
+		if milli = t.UnixMilli(); err == nil && milli >= 0 && milli <= MaxTime {
+			return milli, true
 		}
 	}
 	return 0, false
