@@ -270,8 +270,6 @@ type Dialect struct {
 	// NoSession is a condition: there is no session with the id in a column.
 	NoSession func(column string) string
 
-	// Stored is the column of chat_sessions and chat_parts that orders rows by when they were stored.
-	Stored string
 	// Find is the function that finds where a text, the first argument, contains another: 0 if it does not.
 	Find string
 	// MayContain is a condition: a text in lower case, of which ASCII counts only, contains the parameter. It

@@ -29,8 +29,7 @@ var dialect = &store.Dialect{
 	NoSession: func(column string) string {
 		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
 	},
-	Stored: "created_at",
-	Find:   "strpos",
+	Find: "strpos",
 	// As the index is that Migrate makes for searching.
 	MayContain: func(column, param string) string {
 		return `lower(` + column + `) LIKE '%' || regexp_replace(` + param + `, '([\\%_])', '\\\1', 'g') || '%'`

@@ -20,7 +20,6 @@ var dialect = store.Dialect{
 	NoSession: func(column string) string {
 		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
 	},
-	Stored:     "rowid",
 	Find:       "instr",
 	MayContain: func(_, _ string) string { return "" }, // the rows are here
 	JSON:       extract,

@@ -68,6 +68,7 @@ CREATE INDEX IF NOT EXISTS idx_chat_messages_hidden ON chat_messages(hidden_at) 
 CREATE INDEX IF NOT EXISTS idx_chat_messages_failed ON chat_messages(session_id) WHERE instr(metadata_json, '"end_reason":"error"') > 0;
 CREATE INDEX IF NOT EXISTS idx_chat_messages_model_errors ON chat_messages(session_id) WHERE instr(metadata_json, '"model_errors":["') > 0;
 CREATE UNIQUE INDEX IF NOT EXISTS idx_chat_parts_message_index ON chat_parts(message_id, "index");
+CREATE INDEX IF NOT EXISTS idx_chat_parts_created ON chat_parts(created_at, id); -- the order of a search
 CREATE INDEX IF NOT EXISTS idx_chat_parts_session_type ON chat_parts(session_id, type);
 CREATE INDEX IF NOT EXISTS idx_chat_parts_tool_call ON chat_parts(tool_call_id) WHERE tool_call_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_chat_parts_compaction ON chat_parts(session_id, message_id) WHERE type = 'data-compaction';

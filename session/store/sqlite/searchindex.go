@@ -8,15 +8,16 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"math"
 	"math/bits"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/newfile"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -74,11 +75,10 @@ func segments(conn *sqlite.Conn) (full []segment, err error) {
 	return full, err
 }
 
-// FilterParts implements [sqlstore.PartFilter] by the search index. What is wrong with the index costs time only: a
-// segment without a valid file is read.
-func (t *tx) FilterParts(texts []string, fn func(sqlstore.PartRange) error) error {
-	query := newTrigramQuery(texts)
-	upTo := int64(math.MaxInt64)
+// FilterParts implements [sqlstore.PartFilter] by the search index. What is wrong with the index costs time only: the
+// parts of a segment without a valid file are read.
+func (t *tx) FilterParts(texts []string, since int64, size int, fn func(parts string) error) error {
+	query, sets, list, few := newTrigramQuery(texts), map[int64]*partSet{}, []byte(nil), 0
 	if len(query) > 0 && t.file != nil {
 		dir, err := t.file.indexDir()
 		if err != nil {
@@ -88,43 +88,68 @@ func (t *tx) FilterParts(texts []string, fn func(sqlstore.PartRange) error) erro
 		if err != nil {
 			return err
 		}
-		for _, s := range slices.Backward(full) {
-			parts, ok := query.findIn(filepath.Join(dir, s.fileName()))
-			if !ok {
-				continue
+		for _, s := range full {
+			if set := query.findIn(filepath.Join(dir, s.fileName())); set != nil {
+				sets[s.number] = set
 			}
-			first := s.number << segmentBits
-			if last := first + segmentParts - 1; last < upTo {
-				if err := fn(sqlstore.PartRange{Above: last, UpTo: upTo}); err != nil {
-					return err
+		}
+		last, err := sqlitex.ResultInt64(t.prep(`SELECT coalesce(max(rowid), 0) FROM chat_parts`))
+		if err != nil {
+			return err
+		}
+		few = len(full) << segmentBits / 32
+		for number := last >> segmentBits; number >= 0 && few > 0; number-- {
+			for part := range int64(segmentParts) {
+				if sets[number].has(part) {
+					list = strconv.AppendInt(append(list, ','), number<<segmentBits+part, 10)
+					few--
 				}
-			}
-			upTo = first - 1
-			listed := sqlstore.PartRange{Above: upTo, UpTo: first + segmentParts - 1, Listed: true}
-			for _, part := range parts {
-				listed.Parts = append(listed.Parts, first+int64(part))
-			}
-			if err := fn(listed); err != nil {
-				return err
 			}
 		}
 	}
-	return fn(sqlstore.PartRange{Above: math.MinInt64, UpTo: upTo})
+	// Few parts are sorted. Of many, the index of their times is read, until enough is found.
+	ordered := t.prep(`SELECT rowid FROM chat_parts WHERE created_at >= ? ORDER BY created_at DESC, id DESC`, since)
+	if few > 0 {
+		ordered = t.prep(`SELECT p.rowid FROM json_each(?2) CROSS JOIN chat_parts p ON p.rowid = value
+ WHERE created_at >= ?1 ORDER BY created_at DESC, p.id DESC`, since, jsonList(list))
+	}
+	list = list[:0]
+	n := 0
+	err := each(ordered, func() error {
+		part := ordered.ColumnInt64(0)
+		if !sets[part>>segmentBits].has(part & (segmentParts - 1)) {
+			return nil
+		}
+		list = strconv.AppendInt(append(list, ','), part, 10)
+		if n++; n%size > 0 {
+			return nil
+		}
+		defer func() { list = list[:0] }()
+		return fn(jsonList(list))
+	})
+	if err == nil && len(list) > 0 {
+		err = fn(jsonList(list))
+	}
+	return err
 }
 
-// findIn returns the parts that the file of a segment lists, and whether it could be read. A damaged one is removed, so
-// that it is made again.
-func (q trigramQuery) findIn(name string) ([]int, bool) {
+// jsonList is a list of numbers in JSON, of which each follows a comma.
+func jsonList(numbers []byte) string { return "[" + strings.TrimPrefix(string(numbers), ",") + "]" }
+
+// findIn returns the parts that the file of a segment lists, nil if it cannot be read. A damaged one is removed, so that
+// it is made again.
+func (q trigramQuery) findIn(name string) *partSet {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, false
+		return nil
 	}
 	defer f.Close()
 	parts, err := q.find(f)
 	if err != nil {
 		_ = os.Remove(name)
+		return nil
 	}
-	return parts, err == nil
+	return parts
 }
 
 var _ store.SearchIndexer = (*Reader)(nil)
@@ -340,6 +365,9 @@ func (b *trigramBuilder) encode() []byte {
 // partSet has a bit for each part of a segment.
 type partSet [segmentParts / 64]uint64
 
+// has reports whether a part is in the set; nil has all of them.
+func (s *partSet) has(part int64) bool { return s == nil || s[part/64]&(1<<(part%64)) != 0 }
+
 // add adds the parts of a list.
 func (s *partSet) add(list []byte) error {
 	if len(list) == bitmapBytes {
@@ -398,8 +426,8 @@ func newTrigramQuery(texts []string) (q trigramQuery) {
 // fewParts is how many parts are read rather than narrowed down further.
 const fewParts = 4
 
-// find returns the parts of a segment that may have the texts of the query, the last first.
-func (q trigramQuery) find(index io.ReaderAt) ([]int, error) {
+// find returns the parts of a segment that may have the texts of the query.
+func (q trigramQuery) find(index io.ReaderAt) (*partSet, error) {
 	header := make([]byte, trigramHeader+4)
 	if _, err := index.ReadAt(header, 0); err != nil || string(header[:len(trigramMagic)]) != trigramMagic ||
 		crc32.ChecksumIEEE(header[:trigramHeader]) != binary.LittleEndian.Uint32(header[trigramHeader:]) {
@@ -425,13 +453,7 @@ func (q trigramQuery) find(index io.ReaderAt) ([]int, error) {
 		}
 		n = found.keep(&set)
 	}
-	parts := make([]int, 0, n)
-	for part := segmentParts - 1; part >= 0; part-- {
-		if found[part/64]&(1<<(part%64)) != 0 {
-			parts = append(parts, part)
-		}
-	}
-	return parts, nil
+	return &found, nil
 }
 
 // readGroup returns the lists of a group of buckets.

@@ -132,8 +132,8 @@ func fillParts(r *rand.Rand, session string, from, n int) string {
 			separator = `;INSERT INTO chat_parts(rowid, id, message_id, session_id, "index", type, data_json, created_at,
  updated_at) VALUES`
 		}
-		fmt.Fprintf(&b, "%s (%d, 'p%d', 'm-%s', '%s', %d, 'text', '%s', 1, 1)", separator, from+i, r.Uint64(), session,
-			session, from+i, strings.ReplaceAll(randomJSON(r), "'", "''"))
+		fmt.Fprintf(&b, "%s (%d, 'p%d', 'm-%s', '%s', %d, 'text', '%s', %d, 1)", separator, from+i, r.Uint64(), session,
+			session, from+i, strings.ReplaceAll(randomJSON(r), "'", "''"), r.IntN(1000))
 	}
 	return b.String()[1:] + ";"
 }

@@ -596,17 +596,9 @@ type Tx interface {
 
 // PartFilter is a [Conn] that knows of many parts, without reading them, that they cannot have a text.
 type PartFilter interface {
-	// FilterParts calls fn with ranges of parts by [store.Dialect.Stored], the last parts first, that together have all
-	// parts with each of the texts, upper and lower case alike. It ends with the error of fn.
-	FilterParts(texts []string, fn func(PartRange) error) error
-}
-
-// PartRange are the parts that were stored above one number, up to another. If they are Listed, none but Parts can
-// have the texts, the last first.
-type PartRange struct {
-	Above, UpTo int64
-	Listed      bool
-	Parts       []int64
+	// FilterParts calls fn with the rowids, a list in JSON of size at most, of all parts that were created since a time
+	// and may have each of the texts, upper and lower case alike, the newest first. It ends with the error of fn.
+	FilterParts(texts []string, since int64, size int, fn func(parts string) error) error
 }
 
 // Source is a store as a [Reader] sees it.

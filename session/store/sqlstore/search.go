@@ -72,7 +72,7 @@ type searchedSession struct {
 func (s *searcher) titles() error {
 	return s.texts(store.TypeSession, "title", `SELECT title, created_at, id, title, agent, NULL, NULL
  FROM chat_sessions NOT INDEXED WHERE created_at >= ? AND title <> '`+session.Untitled+`'
- ORDER BY `+s.dialect.Stored+` DESC, id DESC`)
+ ORDER BY created_at DESC, id DESC`)
 }
 
 // notes yields the notes that have the text, the last first: the comments of annotations.
@@ -160,40 +160,26 @@ var blobKinds = []struct {
 	{store.BlobToolCatalog, []string{"agenttrace", "tool_catalog_digest"}, store.TypeToolCatalog, "tool catalog"},
 }
 
-// parts yields what is found in parts, the last first.
+// parts yields what is found in parts, the newest first.
 func (s *searcher) parts() error {
 	if filter, ok := s.conn.(PartFilter); ok && s.Session == "" {
-		return filter.FilterParts(s.needle.literals, func(r PartRange) error {
-			if r.Listed {
-				return s.listed(r.Parts)
-			}
-			return s.scan(r)
+		query, args := s.query(`json_each(?2) CROSS JOIN chat_parts p ON p.rowid = value`, ``, "")
+		return filter.FilterParts(s.needle.literals, s.since, searchPage, func(parts string) error {
+			args[1] = parts
+			return s.page(query, args, func(store.Row) {})
 		})
-	}
-	return s.scan(PartRange{Above: math.MinInt64, UpTo: math.MaxInt64})
-}
-
-// scan looks through a range of parts page by page.
-func (s *searcher) scan(r PartRange) error {
-	stored := s.dialect.Stored
-	before := r.UpTo
-	if before < math.MaxInt64 {
-		before++
-	}
-	query, args := s.query(`(`+stored+`, id) < (?2, ?3)`, before, "")
-	if r.Above > math.MinInt64 {
-		query += fmt.Sprintf(` AND %s > %d`, stored, r.Above)
 	}
 	size := searchPage
 	if s.Session != "" {
 		size = math.MaxInt32 // its parts are sorted for each page
 	}
-	query += fmt.Sprintf(` ORDER BY %s DESC, id DESC LIMIT %d`, stored, size)
+	query, args := s.query(`chat_parts p`, ` AND (created_at, p.id) < (?2, ?3)`, int64(math.MaxInt64), "")
+	query += fmt.Sprintf(` ORDER BY created_at DESC, p.id DESC LIMIT %d`, size)
 	for n := size; n == size; {
 		n = 0
 		if err := s.page(query, args, func(row store.Row) {
 			if n++; n == size {
-				args[1], args[2] = row.ColumnInt64(6), row.ColumnText(4)
+				args[1], args[2] = row.ColumnInt64(1), row.ColumnText(4)
 			}
 		}); err != nil {
 			return err
@@ -202,26 +188,11 @@ func (s *searcher) scan(r PartRange) error {
 	return nil
 }
 
-// listed looks through the parts that were stored under some numbers.
-func (s *searcher) listed(numbers []int64) error {
-	query, args := s.query(s.dialect.Stored+` = ?2`, int64(0))
-	for _, args[1] = range numbers {
-		if err := s.page(query, args, func(store.Row) {}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // query returns a query of the parts, since ?1, that meet a condition on the parameters from ?2 on and may have what is
 // searched for, and its parameters.
-func (s *searcher) query(condition string, of ...any) (query string, args []any) {
-	noIndex := ` NOT INDEXED`
-	if s.Session != "" {
-		noIndex = "" // that of the session is the one to use
-	}
-	query = `SELECT data_json, created_at, session_id, message_id, id, type, ` + s.dialect.Stored + ` FROM chat_parts` +
-		noIndex + ` WHERE type <> 'step-start' AND created_at >= ?1 AND ` + condition
+func (s *searcher) query(from, condition string, of ...any) (query string, args []any) {
+	query = `SELECT data_json, created_at, session_id, message_id, p.id, p.type FROM ` + from +
+		` WHERE p.type <> 'step-start' AND created_at >= ?1` + condition
 	args = append([]any{s.since}, of...)
 	if s.Session != "" {
 		query, args = query+fmt.Sprintf(` AND session_id = ?%d`, len(args)+1), append(args, s.Session)

@@ -528,7 +528,7 @@ type SQL interface {
 // and what it returns is [SQL].
 func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 	runCases(t, harness{open: open}, slices.Concat(casesOf("sql"), []testCase{
-		{"pages", "However many parts have the text, each is found once, the last first.", with(readPages)},
+		{"pages", "However many parts have the text, each is found once, the newest first.", with(readPages)},
 	}))
 }
 
@@ -537,7 +537,8 @@ func (h *harness) script(s Store, statements string) {
 	h.check(s.(SQL).Script(statements))
 }
 
-// readPages finds what is in more parts than are looked through at a time, each once and the last first.
+// readPages finds what is in more parts than are looked through at a time, each once and the newest first, in
+// whatever order they were stored.
 func readPages(h *harness, s Store) {
 	h.script(s, `INSERT INTO chat_sessions(id, agent, created_at, updated_at) VALUES ('s', 'a', 1, 9);
 INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('m', 's', 'user', 1, 1)`)
@@ -549,6 +550,7 @@ INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES (
 			fmt.Sprintf(`('%s', 'm', 's', %d, 'text', '{"type":"text","text":"needle"}', %d, 1)`, id, i, i/7))
 		want = append(want, id)
 	}
+	slices.Reverse(rows)
 	h.script(s, `INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at)
  VALUES `+strings.Join(rows, ","))
 	slices.Reverse(want)
