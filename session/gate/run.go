@@ -271,7 +271,8 @@ func (c *CallMatch) failure(doc *document.Document) *Failure {
 	}
 	switch {
 	case n < least:
-		return &Failure{Detail: "it was " + cmp.Or(map[int]string{0: "never"}[n], "only "+times(n)) + " called"}
+		how := cmp.Or(map[int]string{0: "never"}[n], "only "+times(n))
+		return cmp.Or(unknown, &Failure{Detail: "it was " + how + " called"})
 	case c.AtMost != nil && unknown != nil && n <= *c.AtMost:
 		return unknown
 	case c.AtMost != nil && n > *c.AtMost:
@@ -385,15 +386,16 @@ func secretIn(doc *document.Document, r *redact.Redactor) *Failure {
 	return nil
 }
 
-// find returns the last call that matches, and how many do; unknown is one whose input no source reports.
+// find returns the last call that matches, and how many do; unknown is one whose input no source reports, or the
+// configuration omits or truncates.
 func (c *CallMatch) find(doc *document.Document) (last *Failure, n int, unknown *Failure) {
 	for t, m := range doc.Messages() {
 		for _, call := range m.ToolCalls() {
-			switch {
+			switch is, known := c.hasInput(call.Input); {
 			case !glob(c.Tool, call.Name) || c.Outcome != "" && c.Outcome != call.Outcome():
-			case len(c.Input) > 0 && (len(call.Input) == 0 || string(call.Input) == "null"):
+			case !known:
 				unknown = &Failure{"the input of a call is not known: " + callLine(call), t.Number, call.Name}
-			case c.hasInput(call.Input):
+			case is:
 				last, n = &Failure{callLine(call), t.Number, call.Name}, n+1
 			}
 		}
@@ -401,14 +403,26 @@ func (c *CallMatch) find(doc *document.Document) (last *Failure, n int, unknown 
 	return last, n, unknown
 }
 
-func (c *CallMatch) hasInput(input json.RawMessage) bool {
+// hasInput reports whether an input matches, and whether that is known.
+func (c *CallMatch) hasInput(input json.RawMessage) (is, known bool) {
+	is, known = true, true
 	for key, pattern := range c.Input {
-		if !slices.ContainsFunc(textsAt(input, key), func(text string) bool { return glob(pattern, text) }) {
-			return false
+		texts := textsAt(input, key)
+		switch {
+		case len(input) == 0, string(input) == "null", slices.ContainsFunc(texts, redact.Omitted):
+			known = false
+		case slices.ContainsFunc(texts, func(text string) bool { return glob(pattern, text) }):
+		case slices.ContainsFunc(texts, truncated):
+			known = false
+		default:
+			return false, true
 		}
 	}
-	return true
+	return is, known
 }
+
+// truncated reports whether the end of a text is missing.
+func truncated(text string) bool { return strings.Contains(text, redact.TruncatedMarker+"[") }
 
 // textsAt are the texts of a value in an input. A list, as which some agents give a command, is JSON, and its elements
 // with spaces between, too. An input that is a text, and not an object in one, has no keys: it is the value of each.
@@ -442,6 +456,8 @@ func (t *TextMatch) failure(what, text string) *Failure {
 	switch {
 	case text == "":
 		return &Failure{Detail: "there is no " + strings.TrimPrefix(what, "the ")}
+	case slices.ContainsFunc(strings.Split(text, "\n"), redact.Omitted), t.Lacks != "" && truncated(text):
+		return &Failure{Detail: fmt.Sprintf("%s is not known as a whole: %s", what, shown)}
 	case t.Contains != "" && !strings.Contains(text, t.Contains):
 		return &Failure{Detail: fmt.Sprintf("%s %q does not contain %q", what, shown, t.Contains)}
 	case t.Lacks != "" && strings.Contains(text, t.Lacks):
