@@ -54,36 +54,54 @@ func (m *mention) tuples() {
 	for limit := min(len(s), next+maxHeader); next < limit && m.c.afford(8); next++ {
 		switch b := s[next]; {
 		case oneByteOf("([{", b):
-			next = m.tuple(next+1, names, column)
+			next = m.tuple(next+1, -1, names, column)
 		case !oneByteOf(blanks+",&", b):
 			return
 		}
 	}
 }
 
+// parallel notes the string that is assigned to the label where several are to several names: user, password = "bob",
+// "SECRET". It reports whether there are such names.
+func (m *mention) parallel() bool {
+	from, to := m.c.line(m.lo)
+	before := skipBack(m.s, m.lo, from, " $*")
+	sign := until(m.s[:to], m.hi, maxKey, "=\"'")
+	if sign >= to-1 || m.s[sign] != '=' || !oneByteOf(" :", m.s[sign-1]) ||
+		(before == from || m.s[before-1] != ',') && !strings.HasPrefix(m.s[m.hi:], ",") {
+		return false
+	}
+	names := m.s[from:sign]
+	if strings.Trim(names, " ,:$*()") == "" || run(names, 0, keyBytes|space|comma|colonAt|dollar) < len(names) {
+		return false
+	}
+	m.tuple(sign+1, to, strings.Count(names, ",")+1, strings.Count(m.s[from:m.lo], ","))
+	return true
+}
+
 // tuple notes the secret in a column of the tuple at i, if that has as many members as names, and returns where it
-// ends, or where the first of the tuples in it begins.
-func (m *mention) tuple(i, names, column int) int {
+// ends, at to or with a bracket, or where the first of the tuples in it begins.
+func (m *mention) tuple(i, to, names, column int) int {
 	var found span
 	n := 0
-	for end := min(len(m.s), i+maxPair); i < end; i++ {
-		switch b := m.s[i]; {
-		case oneByteOf(quotes, b):
+	for end := min(len(m.s), i+maxPair); i < end || i == to; i++ {
+		switch {
+		case i == to || oneByteOf(")}]", m.s[i]):
+			if n+1 == names || n == names && oneByteOf(blanks+",", m.s[i-1]) {
+				m.join, m.quoted = headed, true
+				m.found(found.lo, found.hi)
+				return i
+			}
+		case oneByteOf(quotes, m.s[i]):
 			stop := m.c.closing(i)
 			if n == column && found.hi == 0 {
 				found = span{i + 1, stop}
 			}
 			i = stop
-		case b == ',':
+		case m.s[i] == ',':
 			n++
-		case b == '{' || b == '[':
+		case m.s[i] == '{' || m.s[i] == '[':
 			return i - 1
-		case oneByteOf(")}]", b):
-			if n+1 == names || n == names && oneByteOf(blanks+",", m.s[i-1]) {
-				m.join, m.quoted = pair, true
-				m.found(found.lo, found.hi)
-				return i
-			}
 		}
 	}
 	return i
@@ -287,8 +305,10 @@ func (m *mention) farFrom(t *token, by join) bool {
 	case k == aPin || k == aUUID:
 		return owned || m.class <= countable && (k == aPin || by != apart && !quoted) // token refreshed, request …
 	case k == aHash && t.hi-t.lo < 16 && (by == ahead || by == before), // c0ffee1 Rotate the signing key
+		by == ahead && quoted && lists["nameWords"][m.c.ownerOf(t.lo)],
 		by == ahead && (k == aPhrase || m.class == weak) && !quoted, // eslint-disable-next-line no-secrets, test_3 | pass
-		by != argument && by != fallback && (k == aWords || k < aHash || by != apart && m.ordinary(t.f)):
+		by != argument && by != fallback && (k == aWords || k < aHash || by != apart && !(by == before && quoted) &&
+			m.ordinary(t.f)):
 		return true
 	}
 	return m.c.ownedApart(t.lo)
@@ -379,7 +399,7 @@ func (c *scan) readToken(i, to int) int {
 	// Most words have no digit and are words of a language: they are tokens only as the values of pairs.
 	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" && !byChance(v, 40) && !has("popular", v) &&
 		!composed(v) ||
-		strings.Count(v, ":") > 2 { // the name of a resource
+		strings.Count(v, ":") > 2 || strings.HasPrefix(v, "h1:") { // the name of a resource, a checksum of Go
 		return end
 	}
 	// Of name=value the value is the token; signs at the end of Base64 are part of it.
@@ -397,6 +417,9 @@ func (c *scan) readToken(i, to int) int {
 // has some, its words are tokens, too: a password may be said in a message that is itself a string.
 func (c *scan) readString(i int) int {
 	s := c.s
+	if i > 1 && c.s[i-1] == '[' && class[c.s[i-2]]&word != 0 { // environ["PASSWORD"]
+		return min(len(c.s), c.closing(i)+1)
+	}
 	if c.closesString(i) || i > 0 && class[s[i-1]]&alnum != 0 && (i < 2 || class[s[i-2]]&alnum != 0) {
 		return i + 1 // or an apostrophe
 	}
@@ -424,7 +447,8 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 	v := c.s[lo:hi]
 	after := strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`")
 	end := run(v, 0, word)
-	if len(v) < 4 || blank(v) || !quoted && strings.HasPrefix(c.s[hi:], "(") || strings.HasPrefix(after, "](") ||
+	if len(v) < 4 || blank(v) || strings.HasPrefix(c.s[hi:], "...") ||
+		!quoted && strings.HasPrefix(c.s[hi:], "(") || strings.HasPrefix(after, "](") ||
 		quoted && end > 0 && strings.HasPrefix(strings.TrimRight(v[end:], "="), "=") {
 		return // what is called, what a link says and "NAME=value" are no secrets
 	}
@@ -517,8 +541,9 @@ func (c *scan) table(m *mention) {
 		if before != "" && strings.Trim(before, drawing) == "" { // a line that is drawn
 			before = c.lineBefore(from - len(before) - 1)
 		}
-		if n < 6 && strings.Contains(before, sign.header) {
-			return // a row within a table that is drawn
+		if n < 6 && strings.Contains(before, sign.header) ||
+			n > 6 && n < 9 && strings.Count(before, sign.header) == strings.Count(line, sign.header) {
+			return // a row within a table
 		}
 		if names := c.header(line, sign.header); !names && n > 5 {
 			return // a list in code or prose
@@ -555,6 +580,9 @@ func (c *scan) header(line, sign string) (names bool) {
 				promise = spokenOf
 			}
 		}
+		if promise == weak {
+			promise = secret
+		}
 		if name == "Value" && strings.Contains(line, "KeyName") { // of Azure
 			promise = secret
 		}
@@ -562,8 +590,9 @@ func (c *scan) header(line, sign string) (names bool) {
 			secrets++
 		}
 		c.columns = append(c.columns, promise)
-		names = names && name != "" && len(name) <= 40 && strings.Count(name, " ") <= 2 &&
-			!strings.ContainsAny(name, "!$%&()*+,/:;<=>?@[]^{}~\\|\"'`") && !(sign == aligned && name[0] == '#')
+		names = names && name != "" && !(sign == aligned && digits(name[:1])) && len(name) <= 40 &&
+			strings.Count(name, " ") <= 2 &&
+			!strings.ContainsAny(name, "!$%&()*+,:;<=>?@[]^{}~\\|\"'`") && !(sign == aligned && name[0] == '#')
 	}
 	return names && secrets > 0
 }
@@ -609,8 +638,9 @@ func (c *scan) row(at, end int, sign string) bool {
 	}
 	for n, v := range cells {
 		if c.columns[n] != notSecret && (sign != aligned || strings.IndexByte(c.s[at+v.lo:at+v.hi], ' ') < 0) {
-			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: item}
+			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: headed}
 			lo, _ := elements(c.s, at+v.lo, "<") // <code>SECRET</code>
+			c.cell.quoted = oneByteOf(quotes, c.s[max(0, lo-1)])
 			c.cell.found(lo, until(c.s, lo, at+v.hi-lo, "<"))
 		}
 	}
@@ -641,7 +671,7 @@ func (m *mention) pairs() bool {
 		if label := m.pairLabel(); label >= 0 || strings.HasPrefix(s[m.hi:], ":\n") && m.startsLine() {
 			*x = span{m.lo, until(s, skip(s, m.hi, m.hi+4, "\" {"), maxPair, "{}<>")}
 			if strings.HasSuffix(s[m.hi:x.hi], `"value":`) { // an attribute of OpenTelemetry: {"stringValue": …}
-				x.hi = until(s, x.hi+1, maxPair, "{}<>")
+				x.hi = until(s, min(len(s), x.hi+1), maxPair, "{}<>")
 			}
 			if next := strings.Index(s[m.hi:x.hi], "- "); next >= 0 {
 				x.hi = m.hi + next

@@ -19,7 +19,10 @@ const (
 // strings are values, as among arguments of a call, a word is an expression.
 func (m *mention) value(i int) (lo, hi int) {
 	s := m.s
-	if i = m.skipMarkup(i); i >= len(s) {
+	if i < len(s) {
+		i = m.skipMarkup(i)
+	}
+	if i >= len(s) {
 		return 0, 0
 	}
 	if oneByteOf(quotes, s[i]) {
@@ -72,7 +75,7 @@ func (m *mention) phraseEnd(i int) int {
 		return 0
 	}
 	hi = skipBack(m.s, hi, i, blanks)
-	if strings.IndexByte(m.s[i:hi], ' ') < 0 || !spaceJoined(m.s[i:hi]) {
+	if strings.IndexByte(m.s[i:hi], ' ') < 0 || strings.IndexByte(m.s[i:hi], ',') > 0 || !spaceJoined(m.s[i:hi]) {
 		return 0
 	}
 	if m.join <= spaced && strings.Count(m.s[i:hi], " ") > 2 && holdsFold(m.s[m.lo:m.hi], "phrase", "mnemonic") {
@@ -150,10 +153,11 @@ func (m *mention) skipMarkup(i int) int {
 			i = end + 1
 		}
 	}
-	if m.join <= spaced && s[i] == '(' { // KEY = (␤"SECRET")
-		if next := jsonscan.Space(s, i+1); next < len(s) && oneByteOf(quotes, s[next]) {
-			i = next
-		}
+	if strings.HasPrefix(s[i:], "[") && strings.HasPrefix(s[run(s, i+1, digit):], "m'") { // a colour
+		i = run(s, i+1, digit) + 1
+	}
+	if m.join <= spaced && s[i] == '(' {
+		i = typed(s, i)
 	}
 	switch m.join {
 	case prose:
@@ -172,6 +176,21 @@ func (m *mention) skipMarkup(i int) int {
 	}
 	if i+1 < len(s) && oneByteOf("\"'", s[i+1]) && oneByteOf("bBrRfFuUNE@$L", s[i]) {
 		i++
+	}
+	return i
+}
+
+// typed returns where the string behind the brackets at i is, i where there is none: KEY = (␤"SECRET"), KEY: (string)
+// (len=6) "SECRET".
+func typed(s string, i int) int {
+	behind := skip(s, pastRemark(s, i), i+maxKey, " ")
+	if behind < len(s) && s[behind] == '(' {
+		behind = skip(s, pastRemark(s, behind), i+maxKey, " ")
+	}
+	for _, next := range [...]int{jsonscan.Space(s, i+1), behind} {
+		if next < len(s) && oneByteOf(quotes, s[next]) {
+			return next
+		}
 	}
 	return i
 }
@@ -399,7 +418,7 @@ func (m *mention) items(lo, hi int) {
 				return
 			}
 		case !oneByteOf(blanks+",:=-", b):
-			end := c.bareWord(lo)
+			end := groupsEnd(s, lo, c.bareWord(lo))
 			if m.quoted = oneByteOf(quotes, b); m.quoted {
 				lo, end = lo+1, c.closing(lo)
 				if m.class == credential {
@@ -461,7 +480,7 @@ func (m *mention) wordEnd(i int) int {
 func groupsEnd(s string, i, end int) int {
 	for end >= i+3 && end < min(i+10, len(s)) && s[end] == ' ' && strings.Trim(s[i:end], "0123456789 ") == "" {
 		next := run(s, end+1, digit)
-		if next < end+4 || next > end+5 {
+		if next < end+4 || next > end+7 {
 			break
 		}
 		end = next

@@ -68,3 +68,35 @@ func TestHostileTextIsLookedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A text may end anywhere, amid what leads to a secret.
+func TestTextsMayEndAnywhere(t *testing.T) {
+	r := mustNew(t, Config{})
+	var texts []string
+	for _, bucket := range r.index.buckets {
+		for _, e := range bucket.entries {
+			for _, end := range []string{"", " ", "=", ": ", "=\"", "(", "[", "='\\", "\n", " is ", " {", "|"} {
+				texts = append(texts, e.literal+end, "x "+e.literal+end)
+			}
+		}
+	}
+	around := passwords(t, "around.txt")
+	for _, e := range readCases(t, "people_v")[:100] {
+		around = append(around, e.text)
+	}
+	for _, text := range around {
+		for end := range text {
+			texts = append(texts, text[:end])
+		}
+	}
+	for _, text := range texts {
+		func() {
+			defer func() {
+				if x := recover(); x != nil {
+					t.Errorf("Text(%q): %v", text, x)
+				}
+			}()
+			r.Text(text)
+		}()
+	}
+}

@@ -44,6 +44,9 @@ func (m *mention) sign() (int, bool) {
 	if next := skip(s, gap, gap+6, "\r\n 0123456789"); m.keyed && next > gap+1 && strings.HasPrefix(s[next:], `) "`) {
 		return m.by(pair, next+2)
 	}
+	if gap < len(s) && strings.HasPrefix(s[gap:], " { get;") { // string Password { get; set; } = "SECRET" of C#
+		gap = min(len(s), until(s, gap, maxKey, "}\n")+1)
+	}
 	// Spaces may be before the sign and after it; some signs count only with a space before them.
 	i := skip(s, gap, gap+40, " \t")
 	// What a path ends with names a file, unless something is assigned to it: consul kv put app/password=x.
@@ -62,7 +65,11 @@ func (m *mention) sign() (int, bool) {
 // formField returns where the value of a field of a form begins whose name is s[lo:hi], 0 where there is none: below
 // the header Content-Disposition: form-data; name="password" and an empty line.
 func formField(s string, lo, hi int) int {
-	if !strings.HasSuffix(s[:max(0, lo-1)], "name=") || !strings.Contains(s[max(0, lo-64):lo], "form-data") {
+	name := max(0, lo-1)
+	if s[name] == '[' { // name="user[password]"
+		name = max(0, runBack(s, name, max(0, lo-maxKey), slug)-1)
+	}
+	if !strings.HasSuffix(s[:name], "name=") || !strings.Contains(s[max(0, name-64):name], "form-data") {
 		return 0
 	}
 	for i := until(s, hi, maxKey, "\n"); i+1 < len(s) && i < hi+maxStatement; i = until(s, i+1, maxKey, "\n") {
@@ -95,12 +102,12 @@ func readSigns() (rows []sign) {
 		needs, list string
 	}{
 		{spaced, "", "=== == !== != <> => :::= ::= := ||= ||: ??= ?= += .= ＝"}, {colon, "", "："},
-		{spaced, "blank", `<-· <<<· .·"`}, {cell, "", "│ ║ ┃ |"},
+		{spaced, "blank", `<-· <<<· .·" (was·"`}, {spaced, "none", "::·"}, {cell, "", "│ ║ ┃ |"},
 		{sure, "tag", ">"}, {cell, "keyed none", ">"},
 		{prose, "", ",·it's·now· ,·it·is·now· ,·it's· ,·it·is· ,·now·"},
-		{sure, "keyed flag", ","}, {pair, "keyed", ", with·"}, {spaced, "blank", `{·"`}, {bare, "", ","},
+		{sure, "keyed flag", ","}, {pair, "keyed", ", with:· , with·"}, {spaced, "blank", `{·"`}, {bare, "", ","},
 		{sure, "keyed", "value= content="},
-		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "は「 是「 為「 「 を として 已改为 改为 改成 设为 是 为 は 는· 은·"},
+		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "は「 是「 為「 「 を に「 として 已改为 改为 改成 设为 是 为 は 는· 은·"},
 		{flag, "blank", "/t·REG_SZ·/d· /t·REG_EXPAND_SZ·/d· -Value·"}, {argument, "none", "("},
 	} {
 		for text := range strings.FieldsSeq(row.list) {
@@ -144,6 +151,9 @@ next:
 // the table come first, as the longer ones begin with an equals sign, a colon or a tag.
 func (m *mention) operator(i int, blank bool) (int, bool) {
 	s := m.s
+	if m.lo > 1 && s[m.lo-2:m.lo] == "${" && (strings.HasPrefix(s[i:], ":-") || strings.HasPrefix(s[i:], ":=")) {
+		return m.by(fallback, i+2) // ${NAME:-default}
+	}
 	if j, ok := m.drawn(i, blank); ok {
 		return j, true
 	}
@@ -185,8 +195,6 @@ func (m *mention) colon(i int, blank bool) (int, bool) {
 	s := m.s
 	if i+1 < len(s) {
 		switch next := s[i+1]; {
-		case next == '-' && m.lo > 1 && s[m.lo-2:m.lo] == "${": // ${NAME:-default}
-			return m.by(fallback, i+2)
 		case next == ':' || next == '?', strings.HasPrefix(s[i:], "://"), // a::b, the message of ${NAME:?message}
 			oneByteOf(quotes, next) && blank && !m.keyed,                               // a variable of psql
 			next == ' ' && m.lo > 0 && s[m.lo-1] == '/',                                // a route, not an option
@@ -242,7 +250,7 @@ func (m *mention) nextElement(i int) (int, bool) {
 // nothing but the space, which says least: the score needs a value that looks like a secret then.
 func (m *mention) spoken(i int, blank bool) (int, bool) {
 	switch {
-	case !blank && !m.sentence:
+	case !blank && (!m.sentence || m.s[i] == '.'): // "пароль.неверный" is a name
 		return 0, false
 	case m.dashes && !m.keyed: // --password SECRET
 		return m.by(flag, i)
@@ -273,7 +281,7 @@ func (m *mention) statement(i int) (int, bool) {
 		// A key that no verb follows is part of another clause: "the token parser reads the file".
 		loose = loose || n == 0 && !m.sentence && !lists["linking"][w] && !lists["isVerb"][w]
 		switch {
-		case lists["isVerb"][w] && strings.HasPrefix(after, " ") && lists["states"][after[1:run(after, 1, lower)]]:
+		case lists["isVerb"][w] && stateFollows(after):
 		case loose && (has("describing", w) || strings.HasPrefix(after, ":\n")):
 			return 0, false
 		case strings.HasPrefix(after, ":") && (m.sentence || n > 0 || lists["states"][w]):
@@ -291,6 +299,13 @@ func (m *mention) statement(i int) (int, bool) {
 		i = end + 1
 	}
 	return 0, false
+}
+
+// stateFollows reports whether the word after a verb leads on to a secret: is set to SECRET, but not: is now SECRET.
+func stateFollows(after string) bool {
+	w, ok := strings.CutPrefix(after, " ")
+	w = w[:run(w, 0, lower)]
+	return ok && lists["states"][w] && !lists["fillers"][w]
 }
 
 // pastRemark returns the end of the remark in brackets at i; i where there is none.

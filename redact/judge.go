@@ -40,6 +40,7 @@ const (
 	before               // as the key, after it
 	near                 // a string after the label in its statement, or in the call
 	ahead                // a string before the label in its line
+	headed               // the label heads the column of a table, or names a member of tuples
 	joins
 )
 
@@ -66,6 +67,8 @@ const (
 	hasCapitals              // the value has letters of both cases
 	isClose                  // few words are between label and value, of one sentence
 	isFamiliar               // the value is made of words that names in programs have
+	isListed                 // label and value are a line, and so are two words in the next line or in the one before
+	isLater                  // before the value are other arguments, as users and hosts are
 	marks
 )
 
@@ -78,6 +81,7 @@ type features struct {
 }
 
 func (f *features) set(k mark, on bool) {
+	f.marks &^= 1 << k
 	if on {
 		f.marks |= 1 << k
 	}
@@ -193,7 +197,7 @@ func (m *mention) never(k kind, v string, hi int) bool {
 		m.join == colon && !m.quoted && k.named() && strings.HasPrefix(m.s[hi:], ",\n") &&
 			(k == aCamel || familiar(v)): // Token: actual,
 		return true
-	case m.join == item &&
+	case (m.join == item || m.join == headed) &&
 		(k == aText || k < aHash && k != aPin && k != aUUID || k.named() && m.c.ownerOf(hi-len(v)) != ""):
 		return true // credentials: {region: eu-west-1, version: 2.1}
 	case m.join == bare:
@@ -206,9 +210,10 @@ func (m *mention) never(k kind, v string, hi int) bool {
 
 // neverLooks is never for what the value is: also unexpected token `('`, and pass `-Dname`.
 func (m *mention) neverLooks(k kind, v string) bool {
-	return k == aPath || k == aWord && len(v) < 4 && !(m.quoted && m.join <= spaced) ||
+	return k == aPath || k.named() && oneByteOf("?&", m.s[m.lo]) || k == aWord && len(v) < 4 && !(m.quoted && m.join <= spaced) ||
 		k == aCode && !m.quoted || k == anAlgorithm && len(v) < 24 || strings.HasPrefix(v, "(*") ||
-		k == aText && (m.class == weak || m.join != sure && message(v)) ||
+		k == aText && (m.class == weak || m.join != sure && message(v) &&
+			!(m.join == tight && m.quoted && holdsFold(m.s[m.lo:m.hi], "phrase"))) ||
 		m.class <= countable && !holds(v, alnum|foreign) || m.class == weak && v[0] == '-' && !digits(v)
 }
 
@@ -228,6 +233,9 @@ func (m *mention) neverNames(k kind, label string) bool {
 		if m.class == credential || m.class == countable || m.class == weak {
 			return true
 		}
+	}
+	if m.join == argument && k.named() && equalFold(label, "credentials") { // of Jenkins: credentials('deploy-key')
+		return true
 	}
 	before, _ := m.wordBefore(m.lo)
 	return m.class == weak && has("otherPasses", before)
@@ -287,11 +295,30 @@ func (m *mention) labelMarks() uint32 {
 		f.set(qualified, wordFrom(label, 0, len(label)) < len(label))
 		f.set(labelQuoted, m.keyed)
 		f.set(isFlag, m.dashes)
+		f.set(isListed, m.join == bare && m.listed())
 		next := skip(m.s, m.hi, m.hi+1, " ")
 		f.set(isSpoken, next > m.hi && has("linking", m.s[next:run(m.s, next, lower)]))
 		m.marks = f.marks
 	}
 	return m.marks &^ known
+}
+
+// listed reports whether the label and a word are a line, and two words are the line before or the next, as in the
+// configuration of many programs.
+func (m *mention) listed() bool {
+	twoWords := func(line string) bool {
+		line = strings.TrimSpace(line)
+		end := run(line, 0, slug|dot)
+		value := strings.TrimLeft(line[end:], " \t")
+		return end > 0 && value != "" && len(value) < len(line)-end && strings.IndexByte(value, ' ') < 0 &&
+			!oneByteOf(".,:;!?{", value[len(value)-1])
+	}
+	from, to := m.c.line(m.lo)
+	if !twoWords(m.s[from:to]) {
+		return false
+	}
+	next := min(len(m.s), to+1)
+	return twoWords(m.c.lineBefore(from)) || twoWords(m.s[next:until(m.s, next, maxKey, "\n")])
 }
 
 // shouted reports whether s has no lower-case letter.
@@ -329,11 +356,18 @@ func (c *scan) named(e *entry, begin int) bool {
 	if m.class = c.r.classify(c.s[lo:hi]); m.class == notSecret {
 		return false
 	}
+	if m.class == weak && m.join == prose && equalFold(c.s[lo:hi], "pw") {
+		m.class = secret // in prose it stands for nothing else
+	}
 	return m.secretAt(i, ok)
 }
 
 // secretAt finds the value at i, where one is joined to the label, or the secret that belongs to it elsewhere.
 func (m *mention) secretAt(i int, joined bool) bool {
+	n := len(m.c.found)
+	if joined && m.parallel() {
+		return len(m.c.found) > n
+	}
 	if joined && m.joined(i) {
 		return true
 	}

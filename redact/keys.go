@@ -213,7 +213,11 @@ func (k *keyName) promise(x *wordsOfKey, i, at int, plural bool) keyClass {
 	owner := x.lower[from:to]
 	if at > 0 && class[x.lower[at-1]]&letter != 0 && !slices.Contains(x.ends, uint8(at)) { // of one word
 		list := glueing[k.class]
-		if list != "" && !has(list, owner) || list == "" && (k.class == keyed || len(k.joined) < 6) {
+		if k.joined == "pass" || k.joined == "pwd" {
+			if has("otherPasses", owner) {
+				return notSecret
+			}
+		} else if list != "" && !has(list, owner) || list == "" && (k.class == keyed || len(k.joined) < 6) {
 			return notSecret
 		}
 	}
@@ -237,6 +241,8 @@ func (k *keyName) behind(owner, key string) keyClass {
 	switch {
 	case (k.class <= weak || len(k.joined) <= 4) && tokenLike(key[strings.LastIndexAny(key, "_-. ")+1:]):
 		return notSecret // prt_224720135fa0VrTUnlmGxcGKPw ends like the name of a password by chance
+	case k.joined == "pw":
+		return secret
 	case k.class == weak && (has("passOwners", owner) || owner != "" && shouted(key) && !has("otherPasses", owner)):
 		return secret
 	case k.class == countable && (has("countingTokens", owner) || len(key) > 6 && equalFold(key[:6], "public")),

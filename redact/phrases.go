@@ -120,8 +120,8 @@ func inflected(s string, lo, hi int) int {
 
 // partOfWord reports whether letters go on before or after s[lo:hi].
 func partOfWord(s string, lo, hi int) bool {
-	return lo > 0 && hi-lo < 7 && class[s[lo-1]]&alnum != 0 && s[lo] < 0x80 || hi < len(s) && class[s[hi]]&word != 0 &&
-		s[hi-1] < 0x80
+	return lo > 0 && hi-lo < 7 && class[s[lo-1]]&alnum != 0 && s[lo] < 0x80 || hi < len(s) &&
+		(class[s[hi]]&word != 0 || s[hi] == 0xc3) && s[hi-1] < 0x80 // Schlüsselübergabe
 }
 
 // given finds a string among the arguments of the call that the label begins.
@@ -131,9 +131,20 @@ func given(c *scan, m *mention) bool {
 		to = min(to, m.callEnd())
 	}
 	c.readTokens(m.lo, min(m.hi+maxStatement, to))
+	arguments, of := 0, func(t *token) bool { return t.f.is(isQuoted) && t.lo >= m.hi && t.lo < to }
+	for k := range c.tokens {
+		if of(&c.tokens[k]) {
+			arguments++
+		}
+	}
+	n := 0
 	for k := range c.tokens {
 		// What another call within this one looks up is a name: setCredentials(config.get("user"), …).
-		if t := &c.tokens[k]; t.f.is(isQuoted) && t.lo >= m.hi && t.lo < to && !m.looksUp(t) {
+		if t := &c.tokens[k]; of(t) && !m.looksUp(t) {
+			n++
+			if t.f.set(isLater, n == 3 || n == 2 && arguments == 2); n > 3 { // databases and options
+				t.f.set(ends, false)
+			}
 			if m.near(t, m.join) {
 				return true
 			}
@@ -210,8 +221,13 @@ func printed(c *scan, m *mention) bool {
 		command = c.s[end:until(c.s, end, maxKey, "\n")]
 	}
 	reads := func(word string) bool { return strings.Contains(command, word) }
+	// echo … > .vault_pass
+	if k := slices.IndexFunc(c.words, func(w span) bool { return strings.HasPrefix(c.text(w), ">") }); k > 0 {
+		end, c.words = c.words[k].lo, c.words[:k]
+	}
+	file := c.s[end:until(c.s, end, maxKey, "\n;|&")]
 	// echo … | base64 -d only decodes.
-	if !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) ||
+	if !(strings.HasPrefix(file, ">") && c.r.classify(file) != notSecret) && !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) ||
 		reads("base64 -d") || reads("sum -") {
 		return false
 	}

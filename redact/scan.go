@@ -32,6 +32,7 @@ type scan struct {
 	wordQuery        bool
 	closed           closedQuote
 	commands         int // are read up to here
+	dumped           int // dumps of bytes are read up to here
 	tables           int // headers of tables are read up to here
 	m, cell          mention
 	words, next      []span

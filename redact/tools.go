@@ -50,8 +50,8 @@ func readTools() (map[string][]tool, []string) {
 // curl -s -u bob:SECRET https://… has the row of curl, whose flag -u has a user, a colon and a password. A name such as
 // "zip" may be a word of prose, so its row says what follows it where it is a command.
 func (c *scan) command(at int) {
-	if at < c.commands || !bounded(c.s, at) || at > 0 && oneByteOf("-.=", c.s[at-1]) {
-		return
+	if at < c.commands || !bounded(c.s, at) || at > 0 && oneByteOf("-.=", c.s[at-1]) && at-1 > c.head(at) {
+		return // a line of a diff begins with a dash
 	}
 	c.words, c.commands = c.commandWords(at, c.words[:0])
 	c.looked += c.commands - at
@@ -130,7 +130,7 @@ func (c *scan) endsString(i int) bool {
 func (c *scan) give(user string, w span, by join) {
 	if user != "" { // bob:SECRET; without the sign the word is a user alone
 		k := strings.Index(c.text(w), user)
-		if k < 0 {
+		if k < 0 || has("indirect", c.text(w)[:k]) {
 			return
 		}
 		w.lo += k + 1

@@ -72,7 +72,7 @@ func (m *mention) kindOf(v string) kind {
 		return aStrong
 	case chancy(v):
 		return aChancy
-	case spaceJoined(v) && (m.class >= secret || strings.Count(v, " ") > 1):
+	case spaceJoined(v) && (m.class >= secret || m.quoted || strings.Count(v, " ") > 1):
 		return aWords
 	case strings.IndexByte(v, ' ') >= 0 || wordy(v[strings.LastIndexByte(v, ',')+1:]) && strings.IndexByte(v, ',') > 0:
 		return aText
@@ -87,6 +87,8 @@ func (m *mention) knownKind(v string) kind {
 	switch {
 	case (k == aPin || k == aNumber) && (m.class == countable || holdsFold(m.s[m.lo:m.hi], "toke", "jeton")),
 		m.class == weak && len(v) > 4 && equalFold(v[:4], "test"),
+		m.join == prose && !m.quoted && len(v) > 5 &&
+			slices.ContainsFunc(words["saying"], func(w string) bool { return strings.HasSuffix(v, w) }),
 		k == aPin && m.class == keyed && !m.quoted: // MIN_VERSION_WITH_KEY = 54441
 		return aStop
 	case k == aPin && len(v) == 4 && v[0] == '0' && strings.Trim(v, "01234567") == "": // 0644
@@ -102,7 +104,7 @@ func (m *mention) isCode(v string) bool {
 		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
 		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
 			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
-		call(v) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
+		call(v) && (!m.quoted || v[len(v)-1] == '(' || strings.ContainsAny(v, ")]")) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
 }
 
 // holdsFold reports whether s has one of the words, in whatever case.
@@ -155,7 +157,7 @@ func known(v string) kind {
 	switch {
 	case stops(v):
 		return aStop
-	case len(v) >= 4 && len(v) <= 12 && run(v, 0, digit|space) == len(v),
+	case len(v) >= 4 && countDigits(v) <= 12 && run(v, 0, digit|space) == len(v),
 		len(v) < 10 && countDigits(v) > 3 && strings.Trim(strings.TrimRight(v, "#*"), "0123456789-") == "" &&
 			!date(v): // 4471*
 		return aPin
@@ -215,7 +217,7 @@ func nameKind(v string) kind {
 		return aDotted
 	case run(v, 0, letter) == len(v) && wordFrom(v, 0, len(v)) < len(v):
 		return aCamel
-	case run(v, 0, letter|dash) == len(v) || v[0] >= 0x80 && !digits(v):
+	case run(v, 0, letter|dash|foreign) == len(v) || v[0] >= 0x80 && !digits(v):
 		return aWord
 	case named:
 		return aNameDigit
@@ -233,8 +235,8 @@ func dotted(v string) bool {
 
 // hasMarks reports whether v is of letters with a mark among them that names do not have.
 func hasMarks(v string) bool {
-	return len(v) >= 6 && len(v) <= 64 && strings.ContainsAny(strings.TrimRight(v, "?!"), passwordMarks) &&
-		holds(v, letter) && !strings.ContainsAny(v, " (){}[]<>|\"'`\\/:")
+	return len(v) >= 6 && len(v) <= 64 && class[v[0]]&(alnum|foreign) != 0 && holds(v, letter) &&
+		strings.ContainsAny(strings.TrimRight(v, "?!"), passwordMarks) && !strings.ContainsAny(v, " (){}[]<>|\"'`\\/:")
 }
 
 // spaceJoined reports whether v is of two words or more, some of which may be numbers: a pass phrase. If there are
@@ -243,7 +245,11 @@ func spaceJoined(v string) bool {
 	n, stops, known := 0, 0, false
 	for w := range strings.FieldsSeq(v) {
 		n++
-		if run(w, 0, letter|foreign) < len(w) && run(w, 0, digit) < len(w) || has("asking", w) {
+		w = strings.TrimSuffix(w, ",")
+		if k := strings.IndexByte(w, '\''); k > 0 && k+1 < len(w) { // Oma's Apfelstrudel
+			w = w[:k]
+		}
+		if run(w, 0, letter|foreign) < len(w) && run(w, 0, digit) < len(w) && w != "&" || has("asking", w) {
 			return false
 		}
 		if has("stopWords", w) {
@@ -466,7 +472,7 @@ func algorithm(v string) bool {
 
 // colour reports whether v is a small number in hexadecimal, as colours and addresses are.
 func colour(v string) bool {
-	return len(v) <= 18 && (strings.HasPrefix(v, "0x") || v[0] == '#' && run(v, 1, hexSet) == len(v))
+	return len(v) <= 18 && (strings.HasPrefix(v, "0x") && !look(v[2:]).bothCases() || v[0] == '#' && run(v, 1, hexSet) == len(v))
 }
 
 // call reports whether v calls or indexes something: getenv("X", f(x), a[0].
@@ -484,15 +490,15 @@ func identifierPath(v string) bool {
 
 // number reports whether v is a number, as counts of tokens are.
 func number(v string) bool {
+	if i := run(v, 0, digit|dot); i > 0 && i < len(v) && has("units", v[i:]) { // 0.375rem
+		return true
+	}
 	v = v[:len(v)-min(1, len(v)-len(strings.TrimRight(v, "kKmM")))]
 	if k := strings.IndexByte(v, ' '); k > 0 && len(v) < k+5 { // 5.9 µs
 		v = v[:k]
 	}
 	if k := strings.Index(v, "e+"); k > 0 { // 1.7e+09
 		v = v[:k]
-	}
-	if i := run(v, 0, digit|dot); i > 0 && i < len(v) && has("units", v[i:]) { // 0.375rem
-		return true
 	}
 	return digits(v) && strings.Trim(v, "0123456789.,_-+%") == ""
 }
@@ -572,13 +578,13 @@ func sentence(v string) bool {
 	for i := range len(v) {
 		n += int(v[i] >> 5 / 7 * 3) // a rune of three bytes; alphabets of two part words by spaces
 	}
-	return len(v) > 15 && 3*n > 2*len(v)
+	return len(v) > 15 && 3*n > 2*len(v) || len(v) > 5 && n == len(v)
 }
 
 // blank reports whether v is no value: a placeholder, redacted already, a command, a public key of Stripe, an id that
 // has a rule.
 func blank(v string) bool {
-	return sentence(v) || placeholder(v) || marked(v) || v == "!secret" ||
+	return sentence(v) || placeholder(v) || marked(v) || v == "!secret" || strings.HasPrefix(v, "dword:") ||
 		strings.HasPrefix(v, "!secret.yaml ") ||
 		v[0] == '`' && v[len(v)-1] == '`' && strings.IndexByte(v, ' ') > 0 || // a command of a shell
 		strings.HasPrefix(v, "--") && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
@@ -610,7 +616,7 @@ func message(v string) bool {
 // <password>, your-key, ****.
 func placeholder(v string) bool {
 	// ********, xxxx, ...: what hides a password on a screen is made of these.
-	if strings.Trim(v, "*.…xX/-–—_•●∙·?") == "" || repeated(v) {
+	if strings.Trim(v, "*.…xX/-–—_•●∙·?") == "" || repeated(v) || templated(v) {
 		return true
 	}
 	last := v[len(v)-1]
@@ -633,6 +639,13 @@ func placeholder(v string) bool {
 	}
 	return len(v) <= 40 && !digits(v) && standsIn(v) ||
 		slices.ContainsFunc(words["replacing"], func(w string) bool { return indexFold(v[:min(len(v), len(w))], w) == 0 })
+}
+
+// templated reports whether v is filled in by a program: __CLIENT_SECRET__, "\"${name ?: "other"}\"" of Kotlin,
+// %env(SECRET)% of Symfony.
+func templated(v string) bool {
+	return strings.HasPrefix(v, "__") && strings.HasSuffix(v, "__") && shouted(v) ||
+		strings.HasPrefix(v, `"${`) || strings.HasPrefix(v, "%env(")
 }
 
 // standsIn reports whether v, which has no digit, asks for a value to be put in its place:

@@ -164,7 +164,8 @@ func quotedPrintable(s string, i int) (c rune, n int) {
 		return hexByte(s, i, i+1)
 	}
 	if end := skip(s, i+1, i+3, "\r\n"); end > i+1 { // a line that is as long as a mail has them goes on
-		if n := i - since(s, i, max(0, i-80), "\n"); n < 70 || n > 76 {
+		if n := i - since(s, i, max(0, i-80), "\n"); (n < 70 || n > 76) &&
+			!strings.Contains(s[max(0, i-200):min(len(s), i+200)], "=3D") {
 			return 0, 0
 		}
 		return -1, end - i

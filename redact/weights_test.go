@@ -60,7 +60,8 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			names := []kind{aWord, aDotted, aCamel, aNameDigit}
 			if !f.is(isFamiliar) {
 				names = names[:1]
-				if f.class > credential && f.is(ends) && f.join == bare && f.is(startsLine) || f.join == below {
+				if f.class > credential && f.is(ends) && f.join == bare && f.is(startsLine) || f.join == below ||
+					f.join == prose || f.is(isListed) {
 					names = nil // remote_password SECRET
 				}
 			}
@@ -190,7 +191,7 @@ func trainingTexts(t testing.TB) []corpusEntry {
 			texts = append(texts, corpusEntry{"around", text, []string{text[len(head) : len(text)-len(tail)]}})
 		}
 	}
-	for _, part := range "xypqr" {
+	for _, part := range "xypqruv" {
 		name := "people_" + string(part)
 		for _, e := range append(readCases(t, name), readCases(t, name+"_harmless")...) {
 			texts = append(texts, corpusEntry{"cases", e.text, e.secrets})
