@@ -204,7 +204,7 @@ func newRoot(version string) *cobra.Command {
 		}
 		root.AddCommand(group.commands...)
 	}
-	root.AddCommand(newMan(version), newVersion(version))
+	root.AddCommand(newMan(), newVersion(version))
 	root.AddCommand(described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
 	helpText := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

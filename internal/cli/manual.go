@@ -1,22 +1,25 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"text/template"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
@@ -255,32 +258,64 @@ func formatList(width int, which func(*formats.Format) bool, text func(*formats.
 	return b.String()
 }
 
-func newMan(version string) *cobra.Command {
+//go:embed man.tmpl
+var manPage string
+
+func newMan() *cobra.Command {
 	return described("man", nil, exactly(1, "a directory"), func(cmd *cobra.Command, args []string) error {
 		if err := makeDirectory(args[0]); err != nil {
 			return err
 		}
 		root := cmd.Root()
-		root.Long += "\n\n" + manual()["exit-codes"].long + "\n\n" + manual()["environment"].long + "\n"
-		forMan(root)
-		header := doc.GenManHeader{Section: "1", Source: "agenttrace " + version, Manual: "agenttrace"}
-		return unwritten(args[0], doc.GenManTree(root, &header, args[0]))
+		root.Long += "\n\n" + manual()["exit-codes"].long + "\n\n" + manual()["environment"].long
+		pageOf := func(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+		page := template.Must(template.New("").Funcs(template.FuncMap{
+			"page": pageOf, "roff": roff, "upper": strings.ToUpper,
+			"described": func(c *cobra.Command) string {
+				text := columned().ReplaceAllString(roff(wrapped(cmp.Or(c.Long, c.Short), 72)), ".EX\n$0.EE\n")
+				return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n\n", "\n.PP\n")
+			},
+			"flags": func(set *pflag.FlagSet) (all []*pflag.Flag) {
+				set.VisitAll(func(f *pflag.Flag) { all = append(all, f) })
+				return all
+			},
+			"valueOf": func(f *pflag.Flag) string { value, _ := pflag.UnquoteUsage(f); return value },
+			"usageOf": func(f *pflag.Flag) string {
+				_, usage := pflag.UnquoteUsage(f)
+				if !slices.Contains([]string{"", "0", "0s", "false", "[]"}, f.DefValue) {
+					usage += " (default " + f.DefValue + ")"
+				}
+				return usage
+			},
+		}).Parse(manPage))
+		for commands := []*cobra.Command{root}; len(commands) > 0; commands = commands[1:] {
+			c := commands[0]
+			if !c.IsAvailableCommand() && c != root {
+				continue
+			}
+			c.InitDefaultHelpFlag()
+			commands = append(commands, c.Commands()...)
+			var b bytes.Buffer
+			if err := page.Execute(&b, c); err != nil {
+				return err
+			}
+			path := filepath.Join(args[0], pageOf(c)+".1")
+			if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+				return unwritten(path, err)
+			}
+		}
+		return nil
 	})
+}
+
+// roff escapes a text: a backslash, a hyphen, which readers copy with options, and what would be a request in a line.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'").Replace("\n" + text)
+	return strings.TrimPrefix(text, "\n")
 }
 
 // columned matches lines that are in columns.
 var columned = lazy.Regexp(`(?m)(?:^ +\S.*\n)+`)
-
-// forMan marks in the help of commands, which becomes Markdown, what is in columns.
-func forMan(cmd *cobra.Command) {
-	cmd.DisableAutoGenTag = true
-	cmd.Long = columned().ReplaceAllStringFunc(wrapped(cmd.Long, 72), func(lines string) string {
-		return "\n```\n" + lines + "```\n\n"
-	})
-	for _, sub := range cmd.Commands() {
-		forMan(sub)
-	}
-}
 
 // What a shell is offered comes from the store, which is opened for reading. It is nothing if there is no store.
 
