@@ -58,7 +58,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRoot(version)
+	root := newRoot(version, args)
 	named, _, _ := root.Find(args)
 	defer context.AfterFunc(ctx, func() {
 		stop() // a second Ctrl-C does not wait
@@ -165,7 +165,8 @@ func classify(err error) (code int, hint string) {
 	return exitOther, ""
 }
 
-func newRoot(version string) *cobra.Command {
+// newRoot has the command that args name, or all commands if they name no other than those that list them.
+func newRoot(version string, args []string) *cobra.Command {
 	root := described("agenttrace", nil, cobra.ArbitraryArgs, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			if err := browse(cmd); !errors.Is(err, errNoBrowser) {
@@ -185,27 +186,38 @@ func newRoot(version string) *cobra.Command {
 		cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
 	})
-	for _, group := range []struct {
-		title    string
-		commands []*cobra.Command
-	}{
-		{"Read", []*cobra.Command{newList(), newSearch(), newShow(), newView(version), newTail(), newStatus(), newDiff(),
-			newStats(), newACP()}},
-		{"Run", []*cobra.Command{newRun(), newProxy(), newHooks(), newDemo(version), newCollect(version), newReplay(),
-			newMCP(version)}},
-		{"Judge", []*cobra.Command{newGate(), newExperiment(), newDataset(), newBlame(), newWatch()}},
-		{"Change", []*cobra.Command{newEdit(), newFork(), newRewind(), newRemove()}},
-		{"Move", []*cobra.Command{newImport(), newExport(), newRedact()}},
-		{"Store", []*cobra.Command{newStore(), newPrices(version)}},
-	} {
-		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
-		for _, cmd := range group.commands {
-			cmd.GroupID = group.title
-		}
-		root.AddCommand(group.commands...)
+	type command struct {
+		group, name string
+		make        func() *cobra.Command
 	}
-	root.AddCommand(newMan(), newVersion(version))
-	root.AddCommand(described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
+	commands := []command{
+		{"Read", "ls", newList}, {"Read", "search", newSearch}, {"Read", "show", newShow}, {"Read", "view", newView},
+		{"Read", "tail", newTail}, {"Read", "status", newStatus}, {"Read", "diff", newDiff}, {"Read", "stats", newStats},
+		{"Read", "acp", newACP},
+		{"Run", "run", newRun}, {"Run", "proxy", newProxy}, {"Run", "hooks", newHooks}, {"Run", "demo", newDemo},
+		{"Run", "collect", func() *cobra.Command { return newCollect(version) }}, {"Run", "replay", newReplay},
+		{"Run", "mcp", newMCP},
+		{"Judge", "gate", newGate}, {"Judge", "experiment", newExperiment}, {"Judge", "dataset", newDataset},
+		{"Judge", "blame", newBlame}, {"Judge", "watch", newWatch},
+		{"Change", "edit", newEdit}, {"Change", "fork", newFork}, {"Change", "rewind", newRewind},
+		{"Change", "rm", newRemove},
+		{"Move", "import", newImport}, {"Move", "export", newExport}, {"Move", "redact", newRedact},
+		{"Store", "store", newStore}, {"Store", "prices", newPrices},
+		{"", "version", newVersion},
+	}
+	// A command starts sooner if it is the only one. Whatever else is asked for, such as help, may list all of them.
+	named := firstArgument(args)
+	one := slices.ContainsFunc(commands, func(c command) bool { return c.name == named })
+	for _, c := range commands {
+		if c.group != "" && !root.ContainsGroup(c.group) {
+			root.AddGroup(&cobra.Group{ID: c.group, Title: c.group + ":"})
+		}
+		if !one || c.name == named {
+			cmd := c.make()
+			cmd.GroupID = c.group
+			root.AddCommand(cmd)
+		}
+	}
 	helpText := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		var text strings.Builder
@@ -214,10 +226,14 @@ func newRoot(version string) *cobra.Command {
 		helpText(cmd, args)
 		cmd.SetOut(out)
 		if cmd == root {
-			text.WriteString("\n" + manual()["exit-codes"].long + "\n")
+			text.WriteString("\n" + manual("exit-codes").long + "\n")
 		}
 		_, _ = io.WriteString(out, wrapped(text.String(), min(columns(out, 80), 120)))
 	})
+	if root.CompletionOptions.DisableDefaultCmd = one; one {
+		return root
+	}
+	root.AddCommand(newMan(), described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -232,6 +248,18 @@ func newRoot(version string) *cobra.Command {
 		}
 	}
 	return root
+}
+
+// firstArgument is the first of args that is neither a flag that stands before commands nor its value.
+func firstArgument(args []string) string {
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--store" || args[i] == "--remote" {
+			i++
+		} else if !strings.HasPrefix(args[i], "-") {
+			return args[i]
+		}
+	}
+	return ""
 }
 
 func helpTopic(cmd *cobra.Command, args []string) error {
@@ -300,9 +328,10 @@ func Version(linked string) string {
 	return "devel"
 }
 
-func newVersion(version string) *cobra.Command {
+func newVersion() *cobra.Command {
 	var x struct{ JSON bool }
 	return described("version", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
+		version := cmd.Root().Version
 		if x.JSON {
 			return writeJSON(cmd, map[string]string{"version": version, "go": runtime.Version(), "os": runtime.GOOS,
 				"arch": runtime.GOARCH})

@@ -24,7 +24,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
-func newDemo(version string) *cobra.Command {
+func newDemo() *cobra.Command {
 	var x struct{ OTLPEndpoint string }
 	return described("demo", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
 		path, err := ownStore(cmd)
@@ -37,7 +37,7 @@ func newDemo(version string) *cobra.Command {
 			}
 		}
 		begin := time.Now()
-		o := collector.Options{Version: version, Store: path, OTLPEndpoint: x.OTLPEndpoint}
+		o := collector.Options{Version: cmd.Root().Version, Store: path, OTLPEndpoint: x.OTLPEndpoint}
 		named := cmd.Flags().Changed("store")
 		if !named && locked(cmd.Context(), path) {
 			named, o.Store = true, filepath.Join(filepath.Dir(path), "demo.db")

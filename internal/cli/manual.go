@@ -56,10 +56,10 @@ type section struct {
 	flags                     []string
 }
 
-// manual returns the sections of the manual by the names of their commands.
-var manual = sync.OnceValue(func() map[string]section {
+// filled fills in what the code knows.
+var filled = sync.OnceValue(func() *strings.Replacer {
 	exported, read := formats.Names((*formats.Format).Written), formats.Names((*formats.Format).Reads)
-	filled := strings.NewReplacer(
+	return strings.NewReplacer(
 		"{{exports}}", formatList(10, (*formats.Format).Written, func(f *formats.Format) string { return f.Exported }),
 		"{{export formats}}", either(exported), "{{export}}", exported[0],
 		"{{imports}}", formatList(11, (*formats.Format).Reads, func(f *formats.Format) string { return f.Imported }),
@@ -67,37 +67,39 @@ var manual = sync.OnceValue(func() map[string]section {
 		"{{requests}}", replayFormats(), "{{request formats}}", either(replay.Names()),
 		"{{calls}}", strconv.Itoa(replay.DefaultMaxCalls), "{{litellm}}", price.Sources()[1].URL,
 		"{{sorts}}", strings.Join(store.SessionSorts(), ", "),
-	).Replace(manualText)
-	sections := make(map[string]section)
-	for text := range strings.SplitSeq(strings.TrimPrefix(filled, "# "), "\n# ") {
-		var s section
-		s.use, text, _ = strings.Cut(text, "\n")
-		s.short, text, _ = strings.Cut(text, "\n")
-		text, flags, _ := strings.Cut("\n"+text, "\n\nFlags:\n")
-		s.long, s.example, _ = strings.Cut(strings.Trim(text, "\n"), "\n\nExamples:\n")
-		s.flags = strings.Split(strings.TrimSpace(flags), "\n")
-		name, rest, _ := strings.Cut(s.use, " ")
-		if rest >= "a" { // the name of a command below another
-			s.use = rest
-			rest, _, _ = strings.Cut(rest, " ")
-			name += " " + rest
-		}
-		sections[name] = s
-	}
-	for name, s := range sections {
-		for _, part := range []string{"(filters)", "(prices)"} {
-			s.long = strings.ReplaceAll(s.long, "{{"+part+"}}", sections[part].long)
-		}
-		sections[name] = s
-	}
-	return sections
+	)
 })
+
+// manual returns the section of a command.
+func manual(name string) (s section) {
+	s.use = name[strings.LastIndexByte(name, ' ')+1:]
+	_, text, whole := strings.Cut(manualText, "\n# "+name+"\n")
+	if !whole { // arguments follow the name
+		_, text, _ = strings.Cut(manualText, "\n# "+name+" ")
+		arguments, rest, _ := strings.Cut(text, "\n")
+		s.use, text = s.use+" "+arguments, rest
+	}
+	text, _, _ = strings.Cut(text, "\n# ")
+	for _, part := range []string{"(filters)", "(prices)"} {
+		if strings.Contains(text, "{{"+part+"}}") {
+			text = strings.ReplaceAll(text, "{{"+part+"}}", manual(part).long)
+		}
+	}
+	if strings.Contains(text, "{{") {
+		text = filled().Replace(text)
+	}
+	s.short, text, _ = strings.Cut(text, "\n")
+	text, flags, _ := strings.Cut("\n"+text, "\n\nFlags:\n")
+	s.long, s.example, _ = strings.Cut(strings.Trim(text, "\n"), "\n\nExamples:\n")
+	s.flags = strings.Split(strings.TrimSpace(flags), "\n")
+	return s
+}
 
 // described is a command as the manual describes it. Each of its flags sets the field of its name in into, a pointer to
 // a struct, or in what that embeds. A shell completes the sessions that the command takes, and values of flags.
 func described(name string, into any, args cobra.PositionalArgs,
 	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
-	s := manual()[name]
+	s := manual(name)
 	cmd := &cobra.Command{Use: s.use, Short: s.short, Long: s.long, Example: s.example, Args: args,
 		PreRunE: checkFlags, RunE: run}
 	switch {
@@ -107,10 +109,12 @@ func described(name string, into any, args cobra.PositionalArgs,
 		cmd.ValidArgsFunction = completeSessions
 	}
 	addFlags(cmd.Flags(), name, into)
-	for flag, values := range completions {
-		_ = cmd.RegisterFlagCompletionFunc(flag, values) // an error is that it has no such flag
-	}
-	_ = cmd.MarkFlagFilename("prices", "json")
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if values := completions[f.Name]; values != nil {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, values) // it has the flag
+		}
+	})
+	_ = cmd.MarkFlagFilename("prices", "json") // an error is that it has no such flag
 	return cmd
 }
 
@@ -145,7 +149,7 @@ type shared struct {
 // section, or a flag, its short form and its default, flags that it excludes (!) and needs (@), and what it is greater
 // than (>).
 func addFlags(f *pflag.FlagSet, section string, into any) {
-	for _, line := range manual()[section].flags {
+	for _, line := range manual(section).flags {
 		head, usage, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		words := strings.Fields(strings.TrimPrefix(head, "--"))
 		if len(words) == 0 || f.Lookup(words[0]) != nil {
@@ -267,25 +271,13 @@ func newMan() *cobra.Command {
 			return err
 		}
 		root := cmd.Root()
-		root.Long += "\n\n" + manual()["exit-codes"].long + "\n\n" + manual()["environment"].long
-		pageOf := func(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+		root.Long += "\n\n" + manual("exit-codes").long + "\n\n" + manual("environment").long
+		nameOf := func(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 		page := template.Must(template.New("").Funcs(template.FuncMap{
-			"page": pageOf, "roff": roff, "upper": strings.ToUpper,
+			"name": nameOf, "roff": roff, "upper": strings.ToUpper,
 			"described": func(c *cobra.Command) string {
 				text := columned().ReplaceAllString(roff(wrapped(cmp.Or(c.Long, c.Short), 72)), ".EX\n$0.EE\n")
 				return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n\n", "\n.PP\n")
-			},
-			"flags": func(set *pflag.FlagSet) (all []*pflag.Flag) {
-				set.VisitAll(func(f *pflag.Flag) { all = append(all, f) })
-				return all
-			},
-			"valueOf": func(f *pflag.Flag) string { value, _ := pflag.UnquoteUsage(f); return value },
-			"usageOf": func(f *pflag.Flag) string {
-				_, usage := pflag.UnquoteUsage(f)
-				if !slices.Contains([]string{"", "0", "0s", "false", "[]"}, f.DefValue) {
-					usage += " (default " + f.DefValue + ")"
-				}
-				return usage
 			},
 		}).Parse(manPage))
 		for commands := []*cobra.Command{root}; len(commands) > 0; commands = commands[1:] {
@@ -299,7 +291,7 @@ func newMan() *cobra.Command {
 			if err := page.Execute(&b, c); err != nil {
 				return err
 			}
-			path := filepath.Join(args[0], pageOf(c)+".1")
+			path := filepath.Join(args[0], nameOf(c)+".1")
 			if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 				return unwritten(path, err)
 			}

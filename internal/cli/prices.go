@@ -87,7 +87,7 @@ func keptPrices(cmd *cobra.Command) *prices {
 }
 
 // keepPrices has a server use the lists that are kept, as they are when it needs them, unless the command names others.
-func keepPrices(cmd *cobra.Command, b *web.Backend, version string) error {
+func keepPrices(cmd *cobra.Command, b *web.Backend) error {
 	if cmd.Flags().Changed("prices") || os.Getenv(envPrices) != "" {
 		return nil
 	}
@@ -95,7 +95,7 @@ func keepPrices(cmd *cobra.Command, b *web.Backend, version string) error {
 	if err != nil {
 		return err
 	}
-	kept := price.NewKept(dir, price.UpdateOptions{UserAgent: "agenttrace/" + version})
+	kept := price.NewKept(dir, price.UpdateOptions{UserAgent: "agenttrace/" + cmd.Root().Version})
 	b.Sessions.Price, b.UpdatePrices = kept.Rate, kept.Update
 	return nil
 }
@@ -132,7 +132,7 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 		strings.Join(names, ", "))
 }
 
-func newPrices(version string) *cobra.Command {
+func newPrices() *cobra.Command {
 	var x struct{ JSON bool }
 	cmd := described("prices", &x, onlyCommands, func(cmd *cobra.Command, _ []string) error {
 		dir, err := pricesDir()
@@ -150,7 +150,7 @@ func newPrices(version string) *cobra.Command {
 		}
 		return printLists(cmd, lists)
 	})
-	cmd.AddCommand(newPricesUpdate(version), newPricesList())
+	cmd.AddCommand(newPricesUpdate(), newPricesList())
 	return cmd
 }
 
@@ -163,7 +163,7 @@ func printLists(cmd *cobra.Command, lists []price.List) error {
 	return printTable(cmd, rows)
 }
 
-func newPricesUpdate(version string) *cobra.Command {
+func newPricesUpdate() *cobra.Command {
 	var x struct{ From []string }
 	cmd := described("prices update", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
 		dir, err := pricesDir()
@@ -180,7 +180,7 @@ func newPricesUpdate(version string) *cobra.Command {
 		}
 		var failed error
 		if len(x.From) == 0 {
-			lists, failed = price.Update(cmd.Context(), dir, price.UpdateOptions{UserAgent: "agenttrace/" + version})
+			lists, failed = price.Update(cmd.Context(), dir, price.UpdateOptions{UserAgent: "agenttrace/" + cmd.Root().Version})
 		}
 		if err := printLists(cmd, lists); err != nil || failed == nil {
 			return err

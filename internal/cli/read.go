@@ -377,7 +377,7 @@ func newDiff() *cobra.Command {
 	})
 }
 
-func newMCP(version string) *cobra.Command {
+func newMCP() *cobra.Command {
 	var x struct{ Scores bool }
 	return described("mcp", &x, noArguments, func(cmd *cobra.Command, _ []string) error {
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
@@ -385,7 +385,7 @@ func newMCP(version string) *cobra.Command {
 			if x.Scores {
 				b.Change = changer(cmd)
 			}
-			return web.NewMCP(b, version, time.Local).Run(ctx,
+			return web.NewMCP(b, cmd.Root().Version, time.Local).Run(ctx,
 				&mcp.IOTransport{Reader: messages(cmd), Writer: os.Stdout})
 		})
 	})

@@ -31,7 +31,7 @@ import (
 
 const envTraceURL = "AGENTTRACE_TRACE_URL"
 
-func newView(version string) *cobra.Command {
+func newView() *cobra.Command {
 	var x struct {
 		NoOpen   bool
 		TraceURL string
@@ -59,7 +59,7 @@ func newView(version string) *cobra.Command {
 			if u := collectorPages(cmd); u != nil {
 				return openPage(cmd, u, path, x.NoOpen)
 			}
-			return servePages(cmd, r, version, x.TraceURL, path, x.Port, x.NoOpen)
+			return servePages(cmd, r, x.TraceURL, path, x.Port, x.NoOpen)
 		})
 	})
 }
@@ -89,7 +89,7 @@ func collectorPages(cmd *cobra.Command) *url.URL {
 }
 
 // servePages serves the pages and the API until the command is interrupted.
-func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path string, port int, noOpen bool) error {
+func servePages(cmd *cobra.Command, r document.Reader, traceURL, path string, port int, noOpen bool) error {
 	f, _, err := follow(cmd)
 	if err != nil {
 		return err
@@ -98,10 +98,10 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	defer changes.Close()
 	backend := web.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
 		Change: changer(cmd)}
-	if err := keepPrices(cmd, &backend, version); err != nil {
+	if err := keepPrices(cmd, &backend); err != nil {
 		return err
 	}
-	pages := web.New(backend, web.Options{Version: version, TraceURL: traceURL, Zone: time.Local})
+	pages := web.New(backend, web.Options{Version: cmd.Root().Version, TraceURL: traceURL, Zone: time.Local})
 	// A store that is asked through a collector has a key of that one; these pages have the user's.
 	_, location, err := place(cmd)
 	if err != nil {
