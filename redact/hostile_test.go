@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // hostile are the pieces of testdata/hostile.txt, and others.
@@ -60,11 +62,12 @@ func TestHostileTextIsLookedAtOnce(t *testing.T) {
 		c.all(0, len(text))
 		return c.looked
 	}
+	size := testscale.Rounds(4, 16) << 10
 	for name, unit := range hostile() {
 		text := func(size int) string { return strings.Repeat(unit, size/len(unit)) + "\x01" }
-		small, large := work(text(16<<10)), work(text(64<<10))
-		if large > 64*64<<10 || large > 5*small+64<<10 {
-			t.Errorf("%s: %d bytes looked at again in 16 KiB, %d in 64 KiB", name, small, large)
+		small, large := work(text(size)), work(text(4*size))
+		if large > 64*4*size || large > 5*small+4*size {
+			t.Errorf("%s: %d bytes looked at again in %d, %d in four times as many", name, small, size, large)
 		}
 	}
 }
