@@ -27,16 +27,16 @@ var style string
 func Style() string { return style }
 
 // policy allows the style of the pages by its checksum, the images that are in the pages, and nothing else.
-var policy = func() string {
+var policy = sync.OnceValue(func() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; base-uri 'none'; form-action 'none'"
-}()
+})
 
 var htmlTemplates = sync.OnceValue(func() *template.Template {
 	return template.Must(Templates().Funcs(template.FuncMap{
 		"style":  func() template.CSS { return template.CSS(style) },
-		"policy": func() string { return policy },
+		"policy": policy,
 	}).ParseFS(files, "transcript.html", "diff.html"))
 })
 

@@ -1,12 +1,12 @@
 package render
 
 import (
+	"archive/zip"
 	"bytes"
 	"cmp"
-	"embed"
+	_ "embed"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"path"
 	"strings"
 	"sync"
@@ -357,15 +357,18 @@ func classOf(t chroma.TokenType) string {
 	return ""
 }
 
-//go:embed lexers/*.xml
-var lexerFiles embed.FS
+//go:embed lexers/lexers.zip
+var lexersFile string
 
 // lexers has a lexer for each language. They are read when the first text is colored: most commands color none.
 var lexers = sync.OnceValue(func() *chroma.LexerRegistry {
 	all := chroma.NewLexerRegistry()
-	files, _ := fs.Glob(lexerFiles, "lexers/*.xml")
-	for _, file := range files {
-		all.Register(chroma.MustNewXMLLexer(lexerFiles, file))
+	files, err := zip.NewReader(strings.NewReader(lexersFile), int64(len(lexersFile)))
+	if err != nil {
+		panic(err) // a mistake in this package
+	}
+	for _, f := range files.File {
+		all.Register(chroma.MustNewXMLLexer(files, f.Name))
 	}
 	return all
 })
