@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
 )
@@ -42,31 +43,33 @@ type RuleDoc struct {
 //go:embed rules.txt
 var rulesText string
 
-var ruleDocs, noticeDocs, remedies = readRules()
-
-func readRules() (rules, notices []RuleDoc, remedies map[string]string) {
-	remedies = make(map[string]string)
+// ruleTexts are read when the first is asked for.
+var ruleTexts = sync.OnceValue(func() (all struct {
+	rules, notices []RuleDoc
+	remedies       map[string]string
+}) {
+	all.remedies = make(map[string]string)
 	for line := range strings.Lines(rulesText) {
 		name, doc, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		notice, isNotice := strings.CutPrefix(name, "notice ")
 		switch {
 		case name == "" || line[0] == '#':
 		case line[0] == ' ':
-			remedies[notices[len(notices)-1].Rule] = strings.TrimSpace(line)
+			all.remedies[all.notices[len(all.notices)-1].Rule] = strings.TrimSpace(line)
 		case isNotice:
-			notices = append(notices, RuleDoc{notice, doc})
+			all.notices = append(all.notices, RuleDoc{notice, doc})
 		default:
-			rules = append(rules, RuleDoc{name, doc})
+			all.rules = append(all.rules, RuleDoc{name, doc})
 		}
 	}
-	return rules, notices, remedies
-}
+	return all
+})
 
 // Rules returns every rule, in the order in which Check applies them to a row. The caller owns the slice.
-func Rules() []RuleDoc { return slices.Clone(ruleDocs) }
+func Rules() []RuleDoc { return slices.Clone(ruleTexts().rules) }
 
 // NoticeRules returns the rules of [Notices]. The caller owns the slice.
-func NoticeRules() []RuleDoc { return slices.Clone(noticeDocs) }
+func NoticeRules() []RuleDoc { return slices.Clone(ruleTexts().notices) }
 
 // Check validates t against the rules of a canonical session. It returns the violations in the order of the rows: the
 // session, then each message followed by its parts. A valid session gives nil.
@@ -438,11 +441,11 @@ func checkUTF8(c *checker, r *checkedRow) {
 	var columns []string
 	switch r.kind {
 	case ofSession:
-		columns = SessionColumns.InvalidUTF8(&c.t.Session)
+		columns = SessionColumns().InvalidUTF8(&c.t.Session)
 	case ofMessage:
-		columns = MessageColumns.InvalidUTF8(&r.message.Message)
+		columns = MessageColumns().InvalidUTF8(&r.message.Message)
 	default:
-		columns = PartColumns.InvalidUTF8(r.part)
+		columns = PartColumns().InvalidUTF8(r.part)
 	}
 	for _, column := range columns {
 		c.report("%s is not valid UTF-8", column)

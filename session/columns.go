@@ -8,14 +8,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
-// Columns are the columns of a table whose rows are values of type Row, in order. The fields of Row define them, so
-// that SQL, canonical JSON and checks need no list of their own. See [ColumnsOf].
-type Columns[Row any] []Column
+// Columns are the columns of a table whose rows are values of one type, in order. The fields of the type define them,
+// so that SQL, canonical JSON and checks need no list of their own. See [ColumnsOf]. A row is passed as a pointer. The
+// type of rows is no parameter, because each method would be compiled for each of them.
+type Columns []Column
 
 // Column is a column of a table, and a field of its rows.
 type Column struct {
@@ -30,15 +32,15 @@ type Column struct {
 
 // The columns of the canonical tables.
 var (
-	SessionColumns = ColumnsOf[Session]()
-	MessageColumns = ColumnsOf[Message]()
-	PartColumns    = ColumnsOf[Part]()
+	SessionColumns = sync.OnceValue(ColumnsOf[Session])
+	MessageColumns = sync.OnceValue(ColumnsOf[Message])
+	PartColumns    = sync.OnceValue(ColumnsOf[Part])
 )
 
 // ColumnsOf returns the columns that the fields of Row define. The name of a column is in
 // the field's tag "column", or else in "json". With ",omitempty" an empty string is NULL. A
 // struct without a tag stands for its fields; a field whose name is "-" is no column.
-func ColumnsOf[Row any]() Columns[Row] {
+func ColumnsOf[Row any]() Columns {
 	return appendColumns(nil, reflect.TypeFor[Row](), nil)
 }
 
@@ -75,7 +77,7 @@ func appendColumns(columns []Column, row reflect.Type, outer []int) []Column {
 }
 
 // Names are the names of the columns.
-func (columns Columns[Row]) Names() []string {
+func (columns Columns) Names() []string {
 	names := make([]string, len(columns))
 	for i := range columns {
 		names[i] = columns[i].Name
@@ -83,16 +85,16 @@ func (columns Columns[Row]) Names() []string {
 	return names
 }
 
-// Field returns a pointer to the field of the row that column i is: a *string, **string,
+// Field returns a pointer to the field of the row that the column is: a *string, **string,
 // *int, *int64, **int64, *float64, **float64, *bool or *[]byte, or a pointer to what the column has as JSON.
-func (columns Columns[Row]) Field(row *Row, i int) any {
-	return reflect.ValueOf(row).Elem().FieldByIndex(columns[i].index).Addr().Interface()
+func (c *Column) Field(row any) any {
+	return reflect.ValueOf(row).Elem().FieldByIndex(c.index).Addr().Interface()
 }
 
-// JSON returns the text that the table has for column i of the row, which is of a type
+// JSON returns the text that the table has for the column of the row, which is of a type
 // that it has as JSON; "" for NULL.
-func (columns Columns[Row]) JSON(row *Row, i int) string {
-	v := reflect.ValueOf(columns.Field(row, i)).Elem()
+func (c *Column) JSON(row any) string {
+	v := reflect.ValueOf(row).Elem().FieldByIndex(c.index)
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map:
 		if v.Len() == 0 {
@@ -110,13 +112,53 @@ func (columns Columns[Row]) JSON(row *Row, i int) string {
 	return string(b)
 }
 
+// Value is that of the column of the row: string, int64, float64, []byte or nil. A bool is 0 or 1.
+func (c *Column) Value(row any) any {
+	switch v := c.Field(row).(type) {
+	case *string:
+		if *v != "" || !c.Optional {
+			return *v
+		}
+	case **string:
+		if *v != nil {
+			return **v
+		}
+	case *int:
+		return int64(*v)
+	case *int64:
+		return *v
+	case **int64:
+		if *v != nil {
+			return **v
+		}
+	case *float64:
+		return *v
+	case **float64:
+		if *v != nil {
+			return **v
+		}
+	case *bool:
+		if *v {
+			return int64(1)
+		}
+		return int64(0)
+	case *[]byte:
+		return append([]byte{}, *v...) // no bytes are not NULL
+	default:
+		if text := c.JSON(row); text != "" {
+			return text
+		}
+	}
+	return nil
+}
+
 // AppendJSON appends the row as a JSON object and returns the extended slice.
 //
 // Keys have the order of the columns, none is omitted, and NULL is null. JSON columns stay text, so a reader gets what
 // the store has. Strings are escaped as in JSON.stringify: a quote, a backslash and control characters, nothing else.
 // The output is valid UTF-8 for any row: each invalid byte becomes U+FFFD. A number that JSON cannot express (NaN or
 // an infinity) becomes 0.
-func (columns Columns[Row]) AppendJSON(dst []byte, row *Row) []byte {
+func (columns Columns) AppendJSON(dst []byte, row any) []byte {
 	for i := range columns {
 		c := &columns[i]
 		if i == 0 {
@@ -145,7 +187,7 @@ func (columns Columns[Row]) AppendJSON(dst []byte, row *Row) []byte {
 		case *bool:
 			dst = strconv.AppendBool(dst, *v)
 		default:
-			dst = appendText(dst, columns.JSON(row, i), optional)
+			dst = appendText(dst, c.JSON(row), optional)
 		}
 	}
 	return append(dst, '}')
@@ -161,7 +203,7 @@ func appendText(dst []byte, v string, optional bool) []byte {
 // DecodeJSON sets the row's fields to the columns in data, a JSON object as AppendJSON
 // writes it. Columns that are absent or null keep their value, unknown keys are ignored. A
 // column that must be there has to be named as required, and not be empty.
-func (columns Columns[Row]) DecodeJSON(data []byte, row *Row, required ...string) error {
+func (columns Columns) DecodeJSON(data []byte, row any, required ...string) error {
 	var values map[string]json.RawMessage
 	if err := decodeValue("row", data, &values); err != nil {
 		return err
@@ -186,7 +228,7 @@ func (columns Columns[Row]) DecodeJSON(data []byte, row *Row, required ...string
 				continue
 			}
 		}
-		if err := decodeValue(c.Name, value, columns.Field(row, i)); err != nil {
+		if err := decodeValue(c.Name, value, c.Field(row)); err != nil {
 			return err
 		}
 	}
@@ -210,11 +252,10 @@ func decodeValue(name string, data []byte, v any) error {
 }
 
 // InvalidUTF8 returns the names of the columns of a row whose text is not valid UTF-8.
-func (columns Columns[Row]) InvalidUTF8(row *Row) []string {
-	var names []string
+func (columns Columns) InvalidUTF8(row any) (names []string) {
 	for i := range columns {
 		var text string
-		switch v := columns.Field(row, i).(type) {
+		switch v := columns[i].Field(row).(type) {
 		case *string:
 			text = *v
 		case **string:

@@ -32,7 +32,7 @@ type Notice struct {
 
 // NewNotice returns a notice without a place.
 func NewNotice(rule, detail string) Notice {
-	return Notice{Rule: rule, Detail: detail, Remedy: remedies[rule]}
+	return Notice{Rule: rule, Detail: detail, Remedy: ruleTexts().remedies[rule]}
 }
 
 // Where describes the place, such as "turn 2, tool call call_1 (bash), span

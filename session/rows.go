@@ -424,13 +424,13 @@ func Sum[T any](a, b *T, add func(a, b T) T) *T {
 }
 
 // AppendJSON appends the row as a JSON object: see [Columns.AppendJSON].
-func (s *Session) AppendJSON(dst []byte) []byte { return SessionColumns.AppendJSON(dst, s) }
+func (s *Session) AppendJSON(dst []byte) []byte { return SessionColumns().AppendJSON(dst, s) }
 
 // AppendJSON appends the row as a JSON object: see [Columns.AppendJSON].
-func (m *Message) AppendJSON(dst []byte) []byte { return MessageColumns.AppendJSON(dst, m) }
+func (m *Message) AppendJSON(dst []byte) []byte { return MessageColumns().AppendJSON(dst, m) }
 
 // AppendJSON appends the row as a JSON object: see [Columns.AppendJSON].
-func (p *Part) AppendJSON(dst []byte) []byte { return PartColumns.AppendJSON(dst, p) }
+func (p *Part) AppendJSON(dst []byte) []byte { return PartColumns().AppendJSON(dst, p) }
 
 // DecodeJSON sets s to a row in canonical JSON, from AppendJSON or another writer. It does not retain data.
 //
@@ -439,32 +439,45 @@ func (p *Part) AppendJSON(dst []byte) []byte { return PartColumns.AppendJSON(dst
 // the wrong type, or anything other than one JSON object is an error, and leaves s undefined.
 func (s *Session) DecodeJSON(data []byte) error {
 	*s = Session{Title: Untitled, PermissionsJSON: "[]", MetadataJSON: "{}"}
-	return SessionColumns.DecodeJSON(data, s, "id")
+	return SessionColumns().DecodeJSON(data, s, "id")
 }
 
 // DecodeJSON sets m to the row in data, like [Session.DecodeJSON]. The row needs an id and a session_id.
 func (m *Message) DecodeJSON(data []byte) error {
 	*m = Message{MetadataJSON: "{}"}
-	return MessageColumns.DecodeJSON(data, m, "id", "session_id")
+	return MessageColumns().DecodeJSON(data, m, "id", "session_id")
 }
 
 // DecodeJSON sets p to the row in data, like [Session.DecodeJSON]. The row needs an id, a message_id and a session_id.
 func (p *Part) DecodeJSON(data []byte) error {
 	*p = Part{}
-	return PartColumns.DecodeJSON(data, p, "id", "message_id", "session_id")
+	return PartColumns().DecodeJSON(data, p, "id", "message_id", "session_id")
 }
 
 // Sorted returns a copy of t with its messages in order of (created_at, id) and the parts of each in order of (index,
 // id): the order in which every canonical format writes them. The copy shares the strings of the rows.
 func (t *Transcript) Sorted() *Transcript {
-	c := &Transcript{Session: t.Session, Messages: slices.Clone(t.Messages)}
-	slices.SortStableFunc(c.Messages, func(a, b MessageAndParts) int { return a.Message.Compare(&b.Message) })
+	byPlace := func(a, b *MessageAndParts) int { return a.Message.Compare(&b.Message) }
+	c := &Transcript{Session: t.Session, Messages: SortedRows(t.Messages, byPlace)}
 	for i := range c.Messages {
 		m := &c.Messages[i]
-		m.Parts = slices.Clone(m.Parts)
-		slices.SortStableFunc(m.Parts, comparePart)
+		m.Parts = SortedRows(m.Parts, comparePart)
 	}
 	return c
+}
+
+// SortedRows returns a sorted copy of rows, of which those that are equal keep their order. Rows are large:
+// [slices.SortStableFunc] of each type of them is 20 KB of code, and copies two for each comparison.
+func SortedRows[Row any](rows []Row, compare func(a, b *Row) int) []Row {
+	sorted, order := slices.Clone(rows), make([]*Row, len(rows))
+	for i := range rows {
+		order[i] = &rows[i]
+	}
+	slices.SortStableFunc(order, compare)
+	for i, row := range order {
+		sorted[i] = *row
+	}
+	return sorted
 }
 
 // CheckTree reports the first row that has no id, that is below a row other than the one it names, or that has the id
@@ -503,7 +516,7 @@ func (t *Transcript) CheckTree() error {
 	return nil
 }
 
-func comparePart(a, b Part) int {
+func comparePart(a, b *Part) int {
 	return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 //go:embed script.json
@@ -72,7 +74,7 @@ func demoPrompts(model string) (prompts []string) {
 }
 
 // patched is a line of the patch that repairs the project.
-var patched = regexp.MustCompile(`(?m)^\+.*len\(\[\]rune\(word\)\)`)
+var patched = lazy.Regexp(`(?m)^\+.*len\(\[\]rune\(word\)\)`)
 
 // replyTo finds the scene of a conversation and the step in it, which key identifies. It reads the output of the
 // tools before it continues. The error is why the script cannot go on.
@@ -81,7 +83,7 @@ func replyTo(messages []message) (name, key string, r reply, err error) {
 	step := 0 // answers since the last user message
 	changed := false
 	for _, m := range messages {
-		changed = changed || patched.MatchString(m.Content)
+		changed = changed || patched().MatchString(m.Content)
 		switch m.Role {
 		case "assistant":
 			step++
@@ -148,7 +150,7 @@ func (m *scriptedModel) ask(ctx context.Context, req chatRequest, text, reasonin
 	}
 	done.rawUsage, _ = json.Marshal(done.usage) // never fails for numbers
 	for i, write := range []func(string){reasoning, text} {
-		for _, piece := range pieces.FindAllString([]string{r.Reasoning, r.Text}[i], -1) {
+		for _, piece := range pieces().FindAllString([]string{r.Reasoning, r.Text}[i], -1) {
 			write(piece)
 			if err := pause(ctx, m.pace); err != nil {
 				return completion{}, err
@@ -159,7 +161,7 @@ func (m *scriptedModel) ask(ctx context.Context, req chatRequest, text, reasonin
 }
 
 // pieces are pieces of a few words.
-var pieces = regexp.MustCompile(`(?s).{16,}? |.+$`)
+var pieces = lazy.Regexp(`(?s).{16,}? |.+$`)
 
 // count returns the usage that a provider would report: four bytes of requests and answers are a token, and as much as
 // the model was asked last is cached, in blocks of 128 tokens.

@@ -194,7 +194,7 @@ func local(to string) string {
 	return to
 }
 
-var signInStyle = render.Style() + `
+const signInStyle = `
 .signin{max-width:24rem;margin:15vh auto;padding:0 1rem}
 .signin input,.signin button{font:inherit;width:100%;box-sizing:border-box;margin:.4rem 0;padding:.5rem}
 `
@@ -206,7 +206,7 @@ var signInPage = sync.OnceValue(func() *template.Template { return template.Must
 
 // page answers with the form, and with a way to the address that was asked for.
 func (s *signIn) page(w http.ResponseWriter, r *http.Request, to, problem string, code int) {
-	sum := sha256.Sum256([]byte(signInStyle))
+	sum := sha256.Sum256([]byte(render.Style() + signInStyle))
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+
 		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -217,7 +217,7 @@ func (s *signIn) page(w http.ResponseWriter, r *http.Request, to, problem string
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
 	_ = signInPage().Execute(w, map[string]any{ // a reader that is gone needs no answer
-		"Style": template.CSS(signInStyle), "To": local(to), "Problem": problem, "Key": s.key != nil,
+		"Style": template.CSS(render.Style() + signInStyle), "To": local(to), "Problem": problem, "Key": s.key != nil,
 		"Again": s.again(r)})
 }
 

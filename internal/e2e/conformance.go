@@ -236,7 +236,7 @@ type (
 )
 
 // APIs are those of the providers.
-var APIs = answers.APIs
+var APIs = answers.APIs()
 
 // Named returns the API of the name.
 func Named(name string) *API { return answers.Named(name) }

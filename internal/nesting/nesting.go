@@ -8,6 +8,7 @@ package nesting
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -100,18 +101,14 @@ func msg(cost int64, fields map[protowire.Number]*message) *message {
 	return &message{fields: fields, cost: cost}
 }
 
-// level is a list or map in a value: of what is below it the field 1, or 1 and 2.
-var (
-	anyValue     = &message{cost: 40}
-	keyValue     = msg(64, map[protowire.Number]*message{2: anyValue})
-	keyValueList = msg(40, map[protowire.Number]*message{1: keyValue})
-	arrayValue   = msg(40, map[protowire.Number]*message{1: anyValue})
-)
+// anyValue is what holds further values below it: its message is complete after the first request.
+var anyValue = &message{cost: 40}
 
 // Requests by their signal, after the .proto files of OTLP 1.x.
-var requests = func() map[Signal]*message {
-	anyValue.fields = map[protowire.Number]*message{5: arrayValue, 6: keyValueList}
+var requests = sync.OnceValue(func() map[Signal]*message {
 	type fields = map[protowire.Number]*message
+	keyValue := msg(64, fields{2: anyValue})
+	anyValue.fields = fields{5: msg(40, fields{1: anyValue}), 6: msg(40, fields{1: keyValue})}
 
 	resource := msg(96, fields{1: keyValue, 3: msg(96, nil)})
 	scope := msg(96, fields{3: keyValue})
@@ -132,13 +129,13 @@ var requests = func() map[Signal]*message {
 		11: msg(64, fields{1: msg(240, fields{7: keyValue, 6: msg(24, nil)})}), 12: keyValue,
 	})
 	return map[Signal]*message{SignalTraces: request(span), SignalLogs: request(record), SignalMetrics: request(metric)}
-}()
+})
 
 // Proto returns about how much memory a request in protobuf takes beside its texts. It fails with [ErrMalformed], with
 // [ErrTooDeep], and with [ErrTooLarge] when the request takes more than maxDecoded bytes; 0 is no limit.
 func Proto(signal Signal, request []byte, maxDecoded int64) (cost int64, err error) {
 	s := scanner{limit: maxDecoded}
-	err = s.scan(requests[signal], request, 0)
+	err = s.scan(requests()[signal], request, 0)
 	return s.cost, err
 }
 

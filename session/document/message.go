@@ -565,7 +565,7 @@ func PlaceAnnotations(t *session.Transcript, all []store.Annotation) AnnotationP
 // the id of the session, so they decide only between annotations that are alike in all of that.
 func inOrder(all []store.Annotation) []store.Annotation {
 	kinds := []store.AnnotationKind{store.AnnotationScore, store.AnnotationTag, store.AnnotationNote}
-	return slices.SortedFunc(slices.Values(all), func(a, b store.Annotation) int {
+	return session.SortedRows(all, func(a, b *store.Annotation) int {
 		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)),
 			strings.Compare(a.Name, b.Name), store.CompareAnnotations(a, b))
 	})

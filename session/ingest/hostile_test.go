@@ -102,7 +102,7 @@ var hostileTimes = []uint64{0, 1, 1e6, 1 << 62, math.MaxInt64, math.MaxInt64 + 1
 
 // spoilIdentity makes a span or record that of a session of its own: an id that two sessions claim is another matter.
 func spoilIdentity(m pcommon.Map, n int) {
-	for _, key := range dialect.SessionKeys {
+	for _, key := range dialect.SessionKeys() {
 		if _, has := m.Get(key); has {
 			m.PutStr(key, fmt.Sprint("hostile-", n))
 		}
@@ -133,7 +133,7 @@ func spoilValues(r *rand.Rand, m pcommon.Map, n int, names []string, values map[
 	for range 1 + r.IntN(3) {
 		key, name := keys[r.IntN(len(keys))], names[r.IntN(len(names))]
 		v, _ := m.Get(key)
-		own := strings.HasSuffix(key, "id") || slices.Contains(dialect.SessionKeys, key)
+		own := strings.HasSuffix(key, "id") || slices.Contains(dialect.SessionKeys(), key)
 		values[name](v)
 		if own && v.Type() == pcommon.ValueTypeStr {
 			v.SetStr(fmt.Sprint("hostile-", n, "-", v.Str()))

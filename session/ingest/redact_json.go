@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
@@ -261,7 +262,7 @@ func (x *redaction) trace(m *member) {
 	case "partial_output":
 		x.json(redact.ToolOutput, "", &m.value)
 	default:
-		switch traceKinds[m.name] {
+		switch traceKinds()[m.name] {
 		case reflect.Struct, reflect.Slice:
 			m.value = x.ids(m.value)
 		case reflect.Array: // of texts
@@ -288,7 +289,7 @@ func (x *redaction) digest(kind store.BlobKind, m *member) {
 // traceKinds has what the members of an agenttrace object are whose names are ours: a key of the configuration, such as
 // "input", that is part of such a name finds no secret there, and a string in the place of a count would make the row
 // invalid. Lists of texts are arrays here, to distinguish them from lists of objects.
-var traceKinds = func() map[string]reflect.Kind {
+var traceKinds = sync.OnceValue(func() map[string]reflect.Kind {
 	kinds := make(map[string]reflect.Kind)
 	for _, of := range []reflect.Type{reflect.TypeFor[session.MessageTrace](), reflect.TypeFor[session.ToolTrace]()} {
 		for i := range of.NumField() {
@@ -306,7 +307,7 @@ var traceKinds = func() map[string]reflect.Kind {
 		}
 	}
 	return kinds
-}()
+})
 
 // part redacts the content of a part, and notes beside it what was cut. What the columns repeat of it stays.
 func (x *redaction) part(c *store.PartChange) {

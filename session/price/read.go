@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
 )
@@ -277,7 +278,7 @@ var liteLLMKeys = keys{
 var providers string
 
 // canonicalNames has the name of a provider by its other names.
-var canonicalNames = func() map[string]string {
+var canonicalNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
 	for line := range strings.Lines(providers) {
 		name, others, _ := strings.Cut(line, ":")
@@ -286,13 +287,13 @@ var canonicalNames = func() map[string]string {
 		}
 	}
 	return names
-}()
+})
 
 // canonical returns the canonical name of a provider: several, separated by "|", if the
 // name is ambiguous, or "" for no provider.
 func canonical(provider string) string {
 	name := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(provider)), "_", "-")
-	if known, ok := canonicalNames[name]; ok {
+	if known, ok := canonicalNames()[name]; ok {
 		return known
 	}
 	// LiteLLM names models on Vertex AI after their makers: vertex_ai-anthropic_models.

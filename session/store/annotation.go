@@ -115,20 +115,19 @@ func (n *Annotation) Check() error {
 	return nil
 }
 
-// AnnotationColumns are the columns of annotations.
-var AnnotationColumns = session.ColumnsOf[Annotation]()
-
 // AppendJSON appends the row of annotations as a JSON object.
-func (n *Annotation) AppendJSON(dst []byte) []byte { return AnnotationColumns.AppendJSON(dst, n) }
+func (n *Annotation) AppendJSON(dst []byte) []byte {
+	return AnnotationTable().Columns.AppendJSON(dst, n)
+}
 
 // DecodeJSON sets n to the row in data, which needs an id, a session_id and a kind.
 func (n *Annotation) DecodeJSON(data []byte) error {
 	*n = Annotation{}
-	return AnnotationColumns.DecodeJSON(data, n, "id", "session_id", "kind")
+	return AnnotationTable().Columns.DecodeJSON(data, n, "id", "session_id", "kind")
 }
 
 // CompareAnnotations orders annotations by (created_at, id), as they are shown and written.
-func CompareAnnotations(a, b Annotation) int {
+func CompareAnnotations(a, b *Annotation) int {
 	return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), strings.Compare(a.SessionID, b.SessionID),
 		strings.Compare(a.ID, b.ID))
 }
@@ -405,7 +404,7 @@ func (a *applier) isWithin(id, other string) bool {
 // message of its user, where the span came to that, too.
 func (a *applier) spanTarget(traceID, spanID string) (to target) {
 	for depth := 0; spanID != "" && depth < 100; depth++ {
-		found := selectRows(a.rows, attributedTable, attributedQuery, NameTrace, traceID, spanID)
+		found := selectRows(a.rows, attributedTable(), attributedQuery(), NameTrace, traceID, spanID)
 		if len(found) == 0 {
 			return to
 		}

@@ -296,7 +296,7 @@ func (c *PartChange) row() *session.Part {
 const MaxModelErrors = 8
 
 // CompareSpans orders spans by their start.
-func CompareSpans(x, y SpanRef) int {
+func CompareSpans(x, y *SpanRef) int {
 	return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID),
 		strings.Compare(x.SpanID, y.SpanID))
 }
@@ -309,7 +309,7 @@ func FoldedMetadata(spans []*SpanRef, gap bool) string {
 	if len(links) == 0 {
 		return ""
 	}
-	slices.SortFunc(links, func(x, y *SpanRef) int { return CompareSpans(*x, *y) })
+	slices.SortFunc(links, CompareSpans)
 	var failed []string
 	for _, l := range links {
 		switch {

@@ -123,7 +123,7 @@ func (w *sessionWork) noticeUndone(set *rows) {
 			messages = append(messages, *old)
 		}
 	}
-	slices.SortFunc(messages, compareByPosition)
+	messages = session.SortedRows(messages, compareByPosition)
 	for i, holds := range RewindsInForce(w.row.State.Rewinds, messages) {
 		r := &w.row.State.Rewinds[i]
 		if !holds && !r.Undone && !w.fresh[*r] {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
@@ -87,16 +88,16 @@ type reportedColumn struct {
 }
 
 var (
-	changeColumns   = session.ColumnsOf[SessionChange]()
-	reportedColumns = reported()
+	changeColumns   = sync.OnceValue(session.ColumnsOf[SessionChange])
+	reportedColumns = sync.OnceValue(reported)
 	reportedFirst   = []string{"agent", "parent_id", "parent_message_id"}
 )
 
 // reported finds the columns of the row for which a change has a value.
 func reported() (columns []reportedColumn) {
-	names := session.SessionColumns.Names()
-	for i, name := range changeColumns.Names() {
-		_, isValue := changeColumns.Field(new(SessionChange), i).(**Value)
+	names := session.SessionColumns().Names()
+	for i, name := range changeColumns().Names() {
+		_, isValue := changeColumns()[i].Field(new(SessionChange)).(**Value)
 		if row := slices.Index(names, name); isValue && row >= 0 {
 			columns = append(columns, reportedColumn{name, row, i, slices.Contains(reportedFirst, name)})
 		}
@@ -107,9 +108,9 @@ func reported() (columns []reportedColumn) {
 // values yields the values that a change has of columns. The time of those of which the
 // first report takes precedence is reversed, so that the greatest value takes it.
 func (c *SessionChange) values(yield func(*reportedColumn, Value) bool) {
-	for i := range reportedColumns {
-		column := &reportedColumns[i]
-		v := *changeColumns.Field(c, column.change).(**Value)
+	for i := range reportedColumns() {
+		column := &reportedColumns()[i]
+		v := *changeColumns()[column.change].Field(c).(**Value)
 		if v == nil {
 			continue
 		}
@@ -126,10 +127,10 @@ func (c *SessionChange) values(yield func(*reportedColumn, Value) bool) {
 // ChangeOf returns a change that reports every column of a row, at a time in Unix milliseconds.
 func ChangeOf(row *session.Session, at int64) SessionChange {
 	c := SessionChange{ID: row.ID, Start: at, End: at, Metadata: make(map[string]Value)}
-	for i := range reportedColumns {
-		column := &reportedColumns[i]
+	for i := range reportedColumns() {
+		column := &reportedColumns()[i]
 		if text, ok := column.get(row); ok {
-			*changeColumns.Field(&c, column.change).(**Value) = &Value{Text: text, At: at * 1e6, Rank: RankFinal}
+			*changeColumns()[column.change].Field(&c).(**Value) = &Value{Text: text, At: at * 1e6, Rank: RankFinal}
 		}
 	}
 	for key, value := range session.Object(row.MetadataJSON) {
@@ -140,7 +141,7 @@ func ChangeOf(row *session.Session, at int64) SessionChange {
 
 // get returns the text of the column in a row. It is not ok for NULL.
 func (column *reportedColumn) get(row *session.Session) (string, bool) {
-	switch field := session.SessionColumns.Field(row, column.row).(type) {
+	switch field := session.SessionColumns()[column.row].Field(row).(type) {
 	case *string:
 		return *field, true
 	case **string:
@@ -153,7 +154,7 @@ func (column *reportedColumn) get(row *session.Session) (string, bool) {
 
 // set sets the column to a value, or to what it is without any.
 func (column *reportedColumn) set(row *session.Session, v *Value) {
-	switch field := session.SessionColumns.Field(row, column.row).(type) {
+	switch field := session.SessionColumns()[column.row].Field(row).(type) {
 	case *string:
 		if v != nil {
 			*field = v.Text
@@ -294,7 +295,9 @@ func encodeObject(values map[string]json.RawMessage) string {
 func (a *applier) moveCut(w *sessionWork) {
 	s := &w.row.State
 	marker, tail, index := Position{}, "", int64(-1)
-	markers := selectRows(a.rows, PartTable, compactionsQuery, NameSession, w.id)
+	markers := selectRows(a.rows, PartTable(), `SELECT `+PartTable().List+
+		` FROM chat_parts INDEXED BY idx_chat_parts_compaction WHERE type = 'data-compaction' AND session_id = ?1`,
+		NameSession, w.id)
 	of := make([]string, len(markers))
 	for i := range markers {
 		of[i] = markers[i].MessageID
@@ -426,7 +429,7 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {
 		ids[i] = messages[i].ID
 	}
 	a.rows.loadWhole(ids...)
-	annotations := selectRows(a.rows, AnnotationTable, annotationsQuery, NameSession, row.ID)
+	annotations := selectRows(a.rows, AnnotationTable(), annotationsQuery(), NameSession, row.ID)
 	for _, m := range messages {
 		t.Messages = append(t.Messages, session.MessageAndParts{Message: m, Parts: a.rows.known(m.ID).parts})
 	}

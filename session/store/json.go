@@ -22,37 +22,37 @@ type stateRow struct {
 }
 
 // As JSON, the rows of our own tables are like those of the canonical ones: see [session.Columns.AppendJSON].
-var (
-	blobColumns  = session.ColumnsOf[Blob]()
-	stateColumns = session.ColumnsOf[stateRow]()
-)
 
 // AppendJSON appends the row of requested_indexes as a JSON object.
-func (c *RequestedIndex) AppendJSON(dst []byte) []byte { return IndexTable.Columns.AppendJSON(dst, c) }
+func (c *RequestedIndex) AppendJSON(dst []byte) []byte {
+	return IndexTable().Columns.AppendJSON(dst, c)
+}
 
 // DecodeJSON sets c to the row in data.
 func (c *RequestedIndex) DecodeJSON(data []byte) error {
 	*c = RequestedIndex{}
-	return IndexTable.Columns.DecodeJSON(data, c, "message_id", "part_id", "requested_index")
+	return IndexTable().Columns.DecodeJSON(data, c, "message_id", "part_id", "requested_index")
 }
 
 // AppendJSON appends the row of permission_decisions as a JSON object.
-func (d *Decision) AppendJSON(dst []byte) []byte { return DecisionTable.Columns.AppendJSON(dst, d) }
+func (d *Decision) AppendJSON(dst []byte) []byte { return DecisionTable().Columns.AppendJSON(dst, d) }
 
 // DecodeJSON sets d to the row in data, which needs an id and a session_id.
 func (d *Decision) DecodeJSON(data []byte) error {
 	*d = Decision{}
-	return DecisionTable.Columns.DecodeJSON(data, d, "id", "session_id")
+	return DecisionTable().Columns.DecodeJSON(data, d, "id", "session_id")
 }
 
 // AppendJSON appends the row of system_prompts or tool_catalogs as a JSON object.
-func (b *Blob) AppendJSON(dst []byte) []byte { return blobColumns.AppendJSON(dst, b) }
+func (b *Blob) AppendJSON(dst []byte) []byte {
+	return BlobTables[BlobSystemPrompt]().Columns.AppendJSON(dst, b)
+}
 
 // DecodeJSON sets b to the row in data, which needs a digest, and keeps its kind. A row without a body names a blob and
 // is not ok. A body is exact unless the row reports that it is not.
 func (b *Blob) DecodeJSON(data []byte) (ok bool, _ error) {
 	*b = Blob{Kind: b.Kind, Exact: true}
-	if err := blobColumns.DecodeJSON(data, b, "digest"); err != nil {
+	if err := BlobTables[BlobSystemPrompt]().Columns.DecodeJSON(data, b, "digest"); err != nil {
 		return false, err
 	}
 	var row struct{ Body *string }
@@ -61,12 +61,12 @@ func (b *Blob) DecodeJSON(data []byte) (ok bool, _ error) {
 }
 
 // AppendJSON appends the row as a JSON object.
-func (l *SpanRef) AppendJSON(dst []byte) []byte { return SpanTable.Columns.AppendJSON(dst, l) }
+func (l *SpanRef) AppendJSON(dst []byte) []byte { return SpanTable().Columns.AppendJSON(dst, l) }
 
 // DecodeJSON sets l to the row in data, which needs a session_id, a trace_id and a span_id.
 func (l *SpanRef) DecodeJSON(data []byte) error {
 	*l = SpanRef{}
-	return SpanTable.Columns.DecodeJSON(data, l, "session_id", "trace_id", "span_id")
+	return SpanTable().Columns.DecodeJSON(data, l, "session_id", "trace_id", "span_id")
 }
 
 // AppendJSON appends the row of session_state of the session as a JSON object.
@@ -75,13 +75,13 @@ func (s *State) AppendJSON(dst []byte, sessionID string) []byte {
 	if s.Fork != nil {
 		row.ForkedFrom = s.Fork.From
 	}
-	return stateColumns.AppendJSON(dst, &row)
+	return session.ColumnsOf[stateRow]().AppendJSON(dst, &row)
 }
 
 // DecodeJSON sets s to the state in the row, and returns whose it is.
 func (s *State) DecodeJSON(data []byte) (sessionID string, _ error) {
 	var row stateRow
-	if err := stateColumns.DecodeJSON(data, &row, "session_id"); err != nil {
+	if err := session.ColumnsOf[stateRow]().DecodeJSON(data, &row, "session_id"); err != nil {
 		return "", err
 	}
 	*s = State{}

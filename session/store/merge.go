@@ -282,7 +282,7 @@ func (a *applier) mergeParts(
 	if place {
 		requested = placeParts(parts, before, requested)
 	} else {
-		slices.SortFunc(parts, func(x, y session.Part) int { return cmp.Compare(x.Index, y.Index) })
+		parts = session.SortedRows(parts, func(x, y *session.Part) int { return cmp.Compare(x.Index, y.Index) })
 	}
 	a.rows.setParts(m, parts, requested)
 }
@@ -318,12 +318,12 @@ func wanted(p *session.Part, requested map[string]int64) int64 {
 //	requests   a 0, b 0, c 1         indexes   a 0, b 1, c 2
 //	c comes last, or first:                    the same
 func placeParts(parts []session.Part, before, requested map[string]int64) (displaced map[string]int64) {
-	slices.SortFunc(parts, func(x, y session.Part) int {
+	copy(parts, session.SortedRows(parts, func(x, y *session.Part) int {
 		// A part that represents missing content comes after content that somebody reports in its place: a process
 		// that restarted an agent knows nothing of an answer that the one before it streamed.
-		return cmp.Or(cmp.Compare(wanted(&x, requested), wanted(&y, requested)),
+		return cmp.Or(cmp.Compare(wanted(x, requested), wanted(y, requested)),
 			compareBools(session.IsAbsence(x.Type), session.IsAbsence(y.Type)), strings.Compare(x.ID, y.ID))
-	})
+	}))
 	displaced = maps.Clone(before)
 	next := int64(0)
 	for i := range parts {

@@ -139,7 +139,7 @@ func (a *applier) moveAnnotations(w *sessionWork) {
 	if w.observed.successor == "" {
 		return
 	}
-	all := selectRows(a.rows, AnnotationTable, annotationsQuery, NameSession, w.id)
+	all := selectRows(a.rows, AnnotationTable(), annotationsQuery(), NameSession, w.id)
 	for _, n := range w.noted {
 		all = append(all, *n)
 	}
@@ -319,9 +319,9 @@ func (w *sessionWork) blankObserved() {
 			delete(have, key)
 			w.row.MetadataJSON = encodeObject(have)
 		}
-		for i := range reportedColumns {
-			if reportedColumns[i].name == column {
-				reportedColumns[i].set(&w.row.Session, nil)
+		for i := range reportedColumns() {
+			if reportedColumns()[i].name == column {
+				reportedColumns()[i].set(&w.row.Session, nil)
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
 )
 
 // A turn is rebuilt whole. A turn of a thousand steps that arrives step by step would so be built a thousand times, and
@@ -206,7 +208,7 @@ func (o *observer) boundary(owner string, at int64, before bool) int64 {
 
 // segments cuts observations where one opens and none reaches across. It sorts them.
 func segments(all []Observation) [][]Observation {
-	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
+	copy(all, session.SortedRows(all, compareObservations))
 	var cut [][]Observation
 	from, reach := 0, int64(math.MinInt64)
 	for i := range all {

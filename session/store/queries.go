@@ -15,14 +15,11 @@ import (
 // What merging reads and writes, as statements: of rows, and at the end of this file of what hangs on a session or a
 // message. queries_observed.go has those of observations.
 
-var sessionQuery = `SELECT ` + SessionTable.Prefixed("s.") + `, st.state_json
- FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
-
 func scanSession(from Row, row *SessionRow) error {
-	if err := SessionTable.Scan(from, &row.Session); err != nil {
+	if err := SessionTable().Scan(from, &row.Session); err != nil {
 		return err
 	}
-	if state := from.ColumnText(len(SessionTable.Columns)); state != "" {
+	if state := from.ColumnText(len(SessionTable().Columns)); state != "" {
 		return ReadState(row.ID, state, &row.State)
 	}
 	return nil
@@ -43,7 +40,7 @@ func putSession(s Statements, row, old *SessionRow, refused *error) {
 		s.Name(NameSession, fork.From)
 		from = fork.From
 	}
-	SessionTable.put(s, &row.Session, old == nil, refused)
+	SessionTable().put(s, &row.Session, old == nil, refused)
 	s.Put(refused, `INSERT INTO session_state(session_id, state_json, forked_from) VALUES (?, ?, ?)
  ON CONFLICT (session_id) DO UPDATE SET state_json = excluded.state_json, forked_from = excluded.forked_from`,
 		row.ID, string(row.State.Encode()), from)
@@ -52,16 +49,16 @@ func putSession(s Statements, row, old *SessionRow, refused *error) {
 // removeSession deletes the state first, so that what is not attributed yet stays: see the trigger of SQLite's schema.
 func removeSession(s Statements, id string) {
 	s.Exec(`DELETE FROM session_state WHERE session_id = ?`, id)
-	s.Exec(SessionTable.Delete, id)
+	s.Exec(SessionTable().Delete, id)
 }
 
 // putDecision inserts what is updated, too: a decision may become another session's, and an engine that distributes
 // sessions over nodes does not move a row.
 func putDecision(s Statements, row, old *Decision, refused *error) {
 	if old != nil {
-		s.Exec(DecisionTable.Delete, row.ID)
+		s.Exec(DecisionTable().Delete, row.ID)
 	}
-	DecisionTable.put(s, row, true, refused)
+	DecisionTable().put(s, row, true, refused)
 }
 
 // readForks reads the ids of the sessions that were forked from some, which need not be stored.
@@ -97,18 +94,15 @@ func readBelow(s Statements, known map[string][]string, parents []string, query 
 }
 
 // MessagesQuery selects the messages of a session ?1 from a position on, the time ?2 and the id ?3.
-var MessagesQuery = `SELECT ` + MessageTable.List + ` FROM chat_messages
+func MessagesQuery() string {
+	return `SELECT ` + MessageTable().List + ` FROM chat_messages
  WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
+}
 
-var (
-	partsQuery       = `SELECT ` + PartTable.List + ` FROM chat_parts WHERE message_id = ? ORDER BY "index"`
-	requestedQuery   = `SELECT ` + IndexTable.List + ` FROM requested_indexes WHERE message_id = ?`
-	compactionsQuery = `SELECT ` + PartTable.List + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
- WHERE type = 'data-compaction' AND session_id = ?1`
-	turnStatsQuery = `SELECT ` + SpanTable.List + ` FROM span_refs INDEXED BY idx_span_refs_message
- WHERE message_id = ?2 AND kind <> 'permission.evaluate' AND facts_json IS NOT NULL AND session_id = ?1`
-	annotationsQuery = `SELECT ` + AnnotationTable.List + ` FROM annotations WHERE session_id = ? ORDER BY id`
-)
+// annotationsQuery selects the annotations of a session.
+func annotationsQuery() string {
+	return `SELECT ` + AnnotationTable().List + ` FROM annotations WHERE session_id = ? ORDER BY id`
+}
 
 // readParts reads the parts of messages, and which indexes displaced ones requested, unless they are known.
 func (r *rows) readParts(ids ...string) query {
@@ -123,17 +117,18 @@ func (r *rows) readParts(ids ...string) query {
 		if len(unknown) == 0 {
 			return
 		}
-		s.SelectKeys(partsQuery, func(row Row) error {
+		s.SelectKeys(`SELECT `+PartTable().List+`
+ FROM chat_parts WHERE message_id = ? ORDER BY "index"`, func(row Row) error {
 			var p session.Part
-			err := PartTable.Scan(row, &p)
+			err := PartTable().Scan(row, &p)
 			m := r.known(p.MessageID)
 			m.parts = append(m.parts, p)
 			m.oldParts = m.parts
 			return err
 		}, unknown)
-		s.SelectKeys(requestedQuery, func(row Row) error {
+		s.SelectKeys(`SELECT `+IndexTable().List+` FROM requested_indexes WHERE message_id = ?`, func(row Row) error {
 			var q RequestedIndex
-			err := IndexTable.Scan(row, &q)
+			err := IndexTable().Scan(row, &q)
 			m := r.known(q.MessageID)
 			set(&m.requested, q.PartID, q.RequestedIndex)
 			m.oldRequested = m.requested
@@ -152,7 +147,9 @@ func (r *rows) readStats(sessionIDs, messageIDs []string) query {
 			r.known(id).spansKnown = true
 		}
 		s.Name(NameSession, sessionIDs...)
-		s.SelectKeys(turnStatsQuery, func(row Row) error {
+		s.SelectKeys(`SELECT `+SpanTable().List+` FROM span_refs INDEXED BY idx_span_refs_message
+ WHERE message_id = ?2 AND kind <> 'permission.evaluate'
+ AND facts_json IS NOT NULL AND session_id = ?1`, func(row Row) error {
 			l, err := r.spanRefs.learn(row)
 			r.known(l.MessageID).addSpan(keyOfSpan(l))
 			return err
@@ -217,9 +214,9 @@ func touch(s Statements, sessionID string) {
 func putSource(source *ImportSource) query {
 	return func(s Statements) {
 		s.Name(NamePath, source.Path)
-		s.Exec(SourceTable.Delete, source.Path)
+		s.Exec(SourceTable().Delete, source.Path)
 		s.Exec(`DELETE FROM import_source_sessions WHERE path = ?`, source.Path)
-		s.Exec(SourceTable.InsertNew, SourceTable.Values(source)...)
+		s.Exec(SourceTable().InsertNew, SourceTable().Values(source)...)
 		for _, id := range source.Sessions {
 			s.Exec(`INSERT INTO import_source_sessions(session_id, path) VALUES (?, ?) ON CONFLICT DO NOTHING`,
 				id, source.Path)
@@ -263,22 +260,24 @@ type rows struct {
 
 func newRows(tx Tx) *rows {
 	r := &rows{tx: tx}
-	r.sessions = working[string, SessionRow]{refusals: &r.refusals, byKey: sessionQuery, columns: single,
+	byKey := `SELECT ` + SessionTable().Prefixed("s.") + `, st.state_json
+ FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
+	r.sessions = working[string, SessionRow]{refusals: &r.refusals, byKey: byKey, columns: single,
 		keyOf: keyOfSession, scan: scanSession, put: putSession, remove: removeSession, name: NameSession}
-	r.messages = rowsOf(&r.refusals, MessageTable, keyOfMessage, single)
+	r.messages = rowsOf(&r.refusals, MessageTable(), keyOfMessage, single)
 	r.messages.name = NameMessage
-	r.spanRefs = rowsOf(&r.refusals, SpanTable, keyOfSpan,
+	r.spanRefs = rowsOf(&r.refusals, SpanTable(), keyOfSpan,
 		func(k SpanKey) []string { return []string{k.SessionID, k.TraceID, k.SpanID} })
-	r.decisions = rowsOf(&r.refusals, DecisionTable, keyOfDecision, single)
+	r.decisions = rowsOf(&r.refusals, DecisionTable(), keyOfDecision, single)
 	r.decisions.put = putDecision
-	r.annotations = rowsOf(&r.refusals, AnnotationTable, keyOfAnnotation,
+	r.annotations = rowsOf(&r.refusals, AnnotationTable(), keyOfAnnotation,
 		func(k AnnotationKey) []string { return []string{k.SessionID, k.ID} })
 	r.blobs = make(map[BlobKind]*working[string, Blob])
 	for kind, table := range BlobTables {
-		blobs := rowsOf(&r.refusals, table, keyOfBlob, single)
+		blobs := rowsOf(&r.refusals, table(), keyOfBlob, single)
 		r.blobs[kind] = &blobs
 	}
-	r.observations = rowsOf(&r.refusals, ObservationTable, keyOfObservation,
+	r.observations = rowsOf(&r.refusals, ObservationTable(), keyOfObservation,
 		func(k ObservationKey) []string { return []string{k.TraceID, k.Source} })
 	r.observations.put = putObservation
 	return r
@@ -457,6 +456,6 @@ func (r *rows) deleteDecision(id string) {
 	r.decisions.delete(id)
 }
 
-func compareByPosition(x, y session.Message) int {
+func compareByPosition(x, y *session.Message) int {
 	return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), strings.Compare(x.ID, y.ID))
 }

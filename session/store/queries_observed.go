@@ -1,11 +1,12 @@
 package store
 
 import (
-	"fmt"
 	"maps"
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
 )
 
 // Statements for observations, the traces that they are of, and the timeline of their owners.
@@ -42,7 +43,7 @@ func putObservation(s Statements, o, old *ObservationRow, refused *error) {
 	s.Name(NameCall, o.Calls...)
 	row := reachingRow{*o, Reach(o.Start, o.End)}
 	row.Until = o.End
-	reachingTable.put(s, &row, old == nil, refused)
+	reachingTable().put(s, &row, old == nil, refused)
 	if old != nil {
 		for _, call := range old.Calls {
 			s.Exec(`DELETE FROM tool_call_requests
@@ -68,7 +69,7 @@ const insertRequest = `INSERT INTO tool_call_requests(call_id, start_nano, trace
 // attribute changes what became of a stored observation, except for its UsageProof.
 func (r *rows) attribute(o *Observation, attributed *Attribution) {
 	row := attributionRow{*attributed, keyOf(o)}
-	r.later = append(r.later, func(s Statements) { attributionTable.put(s, &row, false, nil) })
+	r.later = append(r.later, func(s Statements) { attributionTable().put(s, &row, false, nil) })
 }
 
 // prove changes what a stored observation proves.
@@ -103,8 +104,8 @@ func (r *rows) setUntil(at spanTime) {
 // mark marks an owner, or deletes its mark where nothing was added.
 func (r *rows) mark(u UnbuiltTurns) {
 	r.later = append(r.later, func(s Statements) {
-		if s.Exec(unbuiltTable.Delete, u.Owner); u.Added > 0 {
-			s.Exec(unbuiltTable.InsertNew, unbuiltTable.Values(&u)...)
+		if s.Exec(unbuiltTable().Delete, u.Owner); u.Added > 0 {
+			s.Exec(unbuiltTable().InsertNew, unbuiltTable().Values(&u)...)
 		}
 	})
 }
@@ -113,10 +114,10 @@ func (r *rows) mark(u UnbuiltTurns) {
 func (w *ownerWork) readMark(after string) query {
 	return func(s Statements) {
 		s.Name(NameSession, w.id)
-		s.Select(`SELECT `+unbuiltTable.List+` FROM unbuilt_turns
+		s.Select(`SELECT `+unbuiltTable().List+` FROM unbuilt_turns
  WHERE owner = ?1 OR ?1 = '' AND owner > ?2 ORDER BY owner LIMIT 1`, func(row Row) error {
 			w.mark = new(UnbuiltTurns)
-			return unbuiltTable.Scan(row, w.mark)
+			return unbuiltTable().Scan(row, w.mark)
 		}, w.id, after)
 	}
 }
@@ -155,11 +156,11 @@ func (t *traceWork) readIdentity(s Statements) {
 	s.Select(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
  SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1
   AND l.dialect = '`+DialectSDK+`') ORDER BY session_id`, appendText(&t.sessions), t.id)
-	s.Select(`SELECT `+orphanTable.List+` FROM observations INDEXED BY idx_observations_orphan_trace
+	s.Select(`SELECT `+orphanTable().List+` FROM observations INDEXED BY idx_observations_orphan_trace
  WHERE trace_id = ?1 AND orphan_call IS NOT NULL
  AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_declared
   WHERE trace_id = ?1 AND declared_session IS NOT NULL) ORDER BY start_nano, source`,
-		orphanTable.AppendTo(&t.orphans), t.id)
+		orphanTable().AppendTo(&t.orphans), t.id)
 }
 
 func appendText(all *[]string) func(Row) error {
@@ -171,7 +172,7 @@ func appendText(all *[]string) func(Row) error {
 
 // ofTrace returns the observations of a trace, without their data, by source.
 func (r *rows) ofTrace(trace string) []ObservationRow {
-	return selectRows(r, ObservationTable, `SELECT `+ObservationTable.Prefixed("", "data")+` FROM observations
+	return selectRows(r, ObservationTable(), `SELECT `+ObservationTable().Prefixed("", "data")+` FROM observations
  WHERE trace_id = ? ORDER BY source`, NameTrace, trace)
 }
 
@@ -184,14 +185,16 @@ const guests = ` FROM observations INDEXED BY idx_observations_guest
 
 // recordsQuery selects the owner of a thread first, so that the observations of the session itself are read only if it
 // is another.
-var recordsQuery = `WITH main AS MATERIALIZED (SELECT coalesce((
+func recordsQuery() string {
+	return `WITH main AS MATERIALIZED (SELECT coalesce((
  SELECT owner` + guests + ` AND trace_id <> '' AND owner <> ''
  ORDER BY start_nano, trace_id, source LIMIT 1), ?1) AS thread_owner)
- SELECT ` + ObservationTable.Prefixed("", "data") + `, thread_owner
+ SELECT ` + ObservationTable().Prefixed("", "data") + `, thread_owner
  FROM main CROSS JOIN (SELECT *` + guests + ` AND trace_id = '') AS guests WHERE owner <> thread_owner
- UNION ALL SELECT ` + ObservationTable.Prefixed("", "data") + `, thread_owner
+ UNION ALL SELECT ` + ObservationTable().Prefixed("", "data") + `, thread_owner
  FROM main CROSS JOIN observations INDEXED BY idx_observations_owner_start WHERE thread_owner <> ?1
  AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`
+}
 
 // ofThread returns where the observations of a thread belong: under the owner of the first, by (start, trace, source),
 // that names it in a trace of another owner, or else with the session itself. records are those outside of any trace
@@ -199,10 +202,10 @@ var recordsQuery = `WITH main AS MATERIALIZED (SELECT coalesce((
 func (r *rows) ofThread(t thread) (owner string, records []ObservationRow) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, t.session)
-		s.Select(recordsQuery, func(row Row) error {
+		s.Select(recordsQuery(), func(row Row) error {
 			var record ObservationRow
-			err := ObservationTable.Scan(row, &record)
-			owner, records = row.ColumnText(len(ObservationTable.Columns)), append(records, record)
+			err := ObservationTable().Scan(row, &record)
+			owner, records = row.ColumnText(len(ObservationTable().Columns)), append(records, record)
 			return err
 		}, t.session, t.dialect)
 	})
@@ -274,8 +277,8 @@ func (o *observer) orphansOf(calls []asked) (traces []string) {
 func (r *rows) sourcesOf(sessionID string) (all []sessionAttrs, sdk bool) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, sessionID)
-		s.Select(`SELECT `+attrsTable.List+` FROM observations INDEXED BY idx_observations_spans
- WHERE session_id = ?1`, attrsTable.AppendTo(&all), sessionID)
+		s.Select(`SELECT `+attrsTable().List+` FROM observations INDEXED BY idx_observations_spans
+ WHERE session_id = ?1`, attrsTable().AppendTo(&all), sessionID)
 		s.Select(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+DialectSDK+`' LIMIT 1`,
 			scanFound(&sdk), sessionID)
 	})
@@ -296,7 +299,7 @@ type spanTime struct {
 func readTimes(key ObservationKey, times *[]spanTime) query {
 	return func(s Statements) {
 		s.Name(NameTrace, key.TraceID)
-		s.Select(s.Dialect().SpanTimes, spanTimeTable.AppendTo(times), key.TraceID, key.Source)
+		s.Select(s.Dialect().SpanTimes, spanTimeTable().AppendTo(times), key.TraceID, key.Source)
 	}
 }
 
@@ -335,15 +338,11 @@ func scanRange(found **timeRange) func(Row) error {
 // reachingAcross joins the observations o of the owner ?1 that begin before opening.at and last until after it. One
 // whose reach is n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked
 // for by itself, so few are looked at wherever in a long session the time is. See [Reach].
-var reachingAcross = func() string {
-	var all []string
-	for n := 2; n <= 62; n += 2 {
-		all = append(all, fmt.Sprintf("(%d)", n))
-	}
-	return `(VALUES ` + strings.Join(all, ", ") + `) AS r CROSS JOIN observations o INDEXED BY idx_observations_across
+const reachingAcross = `(VALUES (2), (4), (6), (8), (10), (12), (14), (16), (18), (20), (22), (24), (26), (28), (30),
+ (32), (34), (36), (38), (40), (42), (44), (46), (48), (50), (52), (54), (56), (58), (60), (62)) AS r
+ CROSS JOIN observations o INDEXED BY idx_observations_across
  WHERE o.owner = ?1 AND o.reach = r.column1 AND o.reach > 0 AND o.start_nano < opening.at
  AND o.start_nano > opening.at - (CAST(1 AS BIGINT) << r.column1) AND o.until_nano > opening.at`
-}()
 
 // inWindow are the observations of an owner that begin in a range of time.
 const inWindow = ` FROM observations o INDEXED BY idx_observations_owner_start
@@ -368,15 +367,15 @@ func (w *window) size(r *rows) (count int, answer string) {
 func (w *window) read(r *rows) (all []Observation) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, w.owner)
-		s.Select(`SELECT `+ObservationTable.Prefixed("o.")+`, (
+		s.Select(`SELECT `+ObservationTable().Prefixed("o.")+`, (
  SELECT min(d.declared_rank) FROM observations d INDEXED BY idx_observations_declared
  WHERE d.trace_id = o.trace_id AND d.declared_session IS NOT NULL)`+inWindow, func(row Row) error {
 			var o ObservationRow
-			err := ObservationTable.Scan(row, &o)
+			err := ObservationTable().Scan(row, &o)
 			if o.isEvaluation() {
 				return err // it is about a turn, and no part of it
 			}
-			switch rank := len(ObservationTable.Columns); {
+			switch rank := len(ObservationTable().Columns); {
 			case o.TraceID == "":
 				o.TraceRank = o.Rank
 			case row.ColumnIsNull(rank):
@@ -430,10 +429,10 @@ func (r *rows) evaluations(about map[string]bool) (all []Observation) {
 	r.ask(func(s Statements) {
 		keys := slices.Sorted(maps.Keys(about))
 		s.Name(NameCall, keys...)
-		s.SelectKeys(`SELECT `+ObservationTable.Prefixed("o.")+` FROM tool_call_requests c CROSS JOIN observations o
+		s.SelectKeys(`SELECT `+ObservationTable().Prefixed("o.")+` FROM tool_call_requests c CROSS JOIN observations o
  WHERE c.call_id = ?1 AND o.trace_id = c.trace_id AND o.source = c.source`, func(row Row) error {
 			var o ObservationRow
-			err := ObservationTable.Scan(row, &o)
+			err := ObservationTable().Scan(row, &o)
 			if !known[keyOfObservation(&o)] {
 				known[keyOfObservation(&o)] = true
 				all = append(all, o.Observation)
@@ -441,13 +440,13 @@ func (r *rows) evaluations(about map[string]bool) (all []Observation) {
 			return err
 		}, keys)
 	})
-	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
+	all = session.SortedRows(all, compareObservations)
 	return all
 }
 
 // responses returns the spans of the model calls with a response id, at most some.
 func (r *rows) responses(id string) []ObservationKey {
-	return selectRows(r, requestTable, `SELECT `+requestTable.List+` FROM tool_call_requests WHERE call_id = ?
+	return selectRows(r, requestTable(), `SELECT `+requestTable().List+` FROM tool_call_requests WHERE call_id = ?
  ORDER BY start_nano, trace_id, source LIMIT 64`, NameCall, ResponsePrefix+id)
 }
 
@@ -463,13 +462,15 @@ type attributedSpan struct {
 
 // attributedQuery selects what a span, or a record, of the trace ?1 came to: by itself, by what the SDK reports, or by
 // another record that was emitted in it.
-var attributedQuery = `SELECT ` + attributedTable.List + `, 1 AS way, '' AS place FROM observations
+func attributedQuery() string {
+	return `SELECT ` + attributedTable().List + `, 1 AS way, '' AS place FROM observations
   WHERE trace_id = ?1 AND source = ?2
- UNION ALL SELECT ` + attributedTable.Prefixed("", "others_json") + `, 2, session_id FROM span_refs
+ UNION ALL SELECT ` + attributedTable().Prefixed("", "others_json") + `, 2, session_id FROM span_refs
   WHERE span_id = ?2 AND trace_id = ?1 AND session_id IN (SELECT session_id FROM session_traces WHERE trace_id = ?1)
- UNION ALL SELECT ` + attributedTable.List + `, 3, source FROM observations
+ UNION ALL SELECT ` + attributedTable().List + `, 3, source FROM observations
   WHERE trace_id = ?1 AND span_id = ?2 AND source <> ?2 AND message_id IS NOT NULL
  ORDER BY way, place LIMIT 1`
+}
 
 // sessionOfTrace returns the session of the trace of an evaluation: its owner, or else the first.
 func (r *rows) sessionOfTrace(e *Observation) (id string) {

@@ -58,7 +58,7 @@ func (r *rows) loadWhole(ids ...string) {
 func (r *rows) messagesFrom(sessionID string, from Position) (messages []session.Message) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, sessionID)
-		s.Select(MessagesQuery, func(row Row) error {
+		s.Select(MessagesQuery(), func(row Row) error {
 			m, err := r.messages.learn(row)
 			messages = append(messages, *m)
 			return err
@@ -99,7 +99,7 @@ func (r *rows) refusedPart(messageID, id string) error {
 	if !r.refusals.known[triedPart{messageID, id}] {
 		return nil
 	}
-	for _, p := range selectRows(r, PartTable, PartTable.ByKey, 0, id) {
+	for _, p := range selectRows(r, PartTable(), PartTable().ByKey, 0, id) {
 		if p.MessageID != messageID {
 			return refuse("its id belongs to message %s; it is left out", p.MessageID)
 		}
@@ -134,7 +134,7 @@ func (r *rows) deleteParts(s Statements) {
 		parts := partsByID(m.parts)
 		for i := range m.oldParts {
 			if id := m.oldParts[i].ID; parts[id] == nil {
-				s.Exec(PartTable.Delete, id)
+				s.Exec(PartTable().Delete, id)
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func (r *rows) putParts(s Statements) {
 	}
 	for _, c := range changes {
 		if p, old := c.part, c.old; old == nil || !equalParts(p, old) || !equal(p.ContinuationRunID, old.ContinuationRunID) {
-			PartTable.put(s, p, old == nil, r.try(triedPart{p.MessageID, p.ID}))
+			PartTable().put(s, p, old == nil, r.try(triedPart{p.MessageID, p.ID}))
 		}
 	}
 	for _, m := range r.changed {

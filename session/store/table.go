@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -28,12 +29,14 @@ type Row interface {
 // Table reads and writes the rows of a table. Its SQL, and which parameter or result has which field of a row,
 // follow from the fields of the row's type: see [session.Columns]. So neither has a list of columns of its own:
 //
-//	query := "SELECT " + store.PartTable.List + " FROM chat_parts WHERE message_id = ?"
+//	query := "SELECT " + store.PartTable().List + " FROM chat_parts WHERE message_id = ?"
 //	…
 //	var p session.Part
-//	err := store.PartTable.Scan(row, &p) // row is the engine's
-type Table[R any] struct {
-	Columns session.Columns[R]
+//	err := store.PartTable().Scan(row, &p) // row is the engine's
+type Table[R any] struct{ tableSQL }
+
+type tableSQL struct {
+	Columns session.Columns
 	// List has the columns for a SELECT, ByKey selects the row with a key, Delete deletes it.
 	List, ByKey, Delete string
 	// InsertNew inserts a row by its Values, unless there is such a row. Update changes the columns that may change, of
@@ -43,7 +46,7 @@ type Table[R any] struct {
 	updated []int
 }
 
-// The tables whose rows are values of a type.
+// The tables whose rows are values of a type. Each is made when it is first asked for.
 var (
 	SessionTable  = newTable[session.Session]("chat_sessions", "id")
 	MessageTable  = newTable[session.Message]("chat_messages", "id", "session_id")
@@ -52,7 +55,7 @@ var (
 	// AnnotationTable has keys that contain the session, so that an engine may place rows by it.
 	AnnotationTable = newTable[Annotation]("annotations", "session_id,id")
 	SpanTable       = newTable[SpanRef]("span_refs", "session_id,trace_id,span_id")
-	BlobTables      = map[BlobKind]*Table[Blob]{
+	BlobTables      = map[BlobKind]func() *Table[Blob]{
 		BlobSystemPrompt: newTable[Blob](string(BlobSystemPrompt), "digest"),
 		BlobToolCatalog:  newTable[Blob](string(BlobToolCatalog), "digest"),
 	}
@@ -73,11 +76,17 @@ var (
 
 // newTable returns the table of a name. key are the columns of its key, with commas between them, fixed others that
 // an update leaves as they are.
-func newTable[R any](name, key string, fixed ...string) *Table[R] {
-	t, keys := &Table[R]{Columns: session.ColumnsOf[R]()}, strings.Split(key, ",")
+func newTable[R any](name, key string, fixed ...string) func() *Table[R] {
+	return sync.OnceValue(func() *Table[R] {
+		return &Table[R]{tableOf(session.ColumnsOf[R](), name, strings.Split(key, ","), fixed)}
+	})
+}
+
+func tableOf(columns session.Columns, name string, keys, fixed []string) tableSQL {
+	t := tableSQL{Columns: columns}
 	t.List = t.Prefixed("")
 	var set, where []string
-	for i, column := range t.Columns.Names() {
+	for i, column := range columns.Names() {
 		if slices.Contains(fixed, column) {
 			continue
 		}
@@ -89,7 +98,7 @@ func newTable[R any](name, key string, fixed ...string) *Table[R] {
 			set = append(set, assignment)
 		}
 	}
-	values := strings.Repeat("?,", len(t.Columns)-1) + "?"
+	values := strings.Repeat("?,", len(columns)-1) + "?"
 	t.InsertNew = "INSERT INTO " + name + "(" + t.List + ") VALUES (" + values + ") ON CONFLICT DO NOTHING"
 	byKey := " FROM " + name + " WHERE " + strings.Join(keys, " = ? AND ") + " = ?"
 	t.ByKey, t.Delete = "SELECT "+t.List+byKey, "DELETE"+byKey
@@ -106,7 +115,7 @@ func quoted(column string) string {
 }
 
 // Prefixed is the list of columns for a SELECT, each with a prefix such as "s.", with NULL for those that are absent.
-func (t *Table[R]) Prefixed(prefix string, absent ...string) string {
+func (t *tableSQL) Prefixed(prefix string, absent ...string) string {
 	names := t.Columns.Names()
 	for i, column := range names {
 		if names[i] = prefix + quoted(column); slices.Contains(absent, column) {
@@ -117,76 +126,38 @@ func (t *Table[R]) Prefixed(prefix string, absent ...string) string {
 }
 
 // without are the columns that are not among those.
-func (t *Table[R]) without(columns []string) []string {
+func (t *tableSQL) without(columns []string) []string {
 	return slices.DeleteFunc(t.Columns.Names(), func(name string) bool { return slices.Contains(columns, name) })
 }
 
 // Values are the values of the columns of a row, as parameters of InsertNew.
-func (t *Table[R]) Values(row *R) []any {
+func (t *tableSQL) Values(row any) []any {
 	values := make([]any, len(t.Columns))
 	for i := range t.Columns {
-		values[i] = t.value(row, i)
+		values[i] = t.Columns[i].Value(row)
 	}
 	return values
 }
 
-// value is that of a column: string, int64, float64, []byte or nil. A bool is 0 or 1.
-func (t *Table[R]) value(row *R, column int) any {
-	switch v := t.Columns.Field(row, column).(type) {
-	case *string:
-		if *v != "" || !t.Columns[column].Optional {
-			return *v
-		}
-	case **string:
-		if *v != nil {
-			return **v
-		}
-	case *int:
-		return int64(*v)
-	case *int64:
-		return *v
-	case **int64:
-		if *v != nil {
-			return **v
-		}
-	case *float64:
-		return *v
-	case **float64:
-		if *v != nil {
-			return **v
-		}
-	case *bool:
-		if *v {
-			return int64(1)
-		}
-		return int64(0)
-	case *[]byte:
-		return append([]byte{}, *v...) // no bytes are not NULL
-	default:
-		if text := t.Columns.JSON(row, column); text != "" {
-			return text
-		}
-	}
-	return nil
-}
-
 // put inserts or updates a row.
-func (t *Table[R]) put(s Statements, row *R, isNew bool, refused *error) {
+func (t *tableSQL) put(s Statements, row any, isNew bool, refused *error) {
 	if isNew {
 		s.Put(refused, t.InsertNew, t.Values(row)...)
 		return
 	}
 	values := make([]any, len(t.updated))
 	for i, column := range t.updated {
-		values[i] = t.value(row, column)
+		values[i] = t.Columns[column].Value(row)
 	}
 	s.Put(refused, t.Update, values...)
 }
 
 // Scan sets a row, which is zero, to the row of a SELECT that begins with the columns.
-func (t *Table[R]) Scan(from Row, row *R) error {
+func (t *Table[R]) Scan(from Row, row *R) error { return t.scan(from, row) }
+
+func (t *tableSQL) scan(from Row, row any) error {
 	for i := range t.Columns {
-		switch v := t.Columns.Field(row, i).(type) {
+		switch v := t.Columns[i].Field(row).(type) {
 		case *string:
 			*v = from.ColumnText(i)
 		case **string:
@@ -308,9 +279,9 @@ func (d *Dialect) Contains(column, literal string) string {
 // Having returns the dialect for tables chat_sessions, chat_parts and annotations that have these columns only, as an
 // earlier version or another program made them.
 func (d Dialect) Having(sessions, parts, annotations []string) Dialect {
-	d.SessionColumns = SessionTable.Prefixed("s.", SessionTable.without(sessions)...)
-	d.PartColumns = PartTable.Prefixed("p.", PartTable.without(parts)...)
-	d.AnnotationColumns = AnnotationTable.Prefixed("", AnnotationTable.without(annotations)...)
+	d.SessionColumns = SessionTable().Prefixed("s.", SessionTable().without(sessions)...)
+	d.PartColumns = PartTable().Prefixed("p.", PartTable().without(parts)...)
+	d.AnnotationColumns = AnnotationTable().Prefixed("", AnnotationTable().without(annotations)...)
 	d.Unannotated = len(annotations) == 0
 	return d
 }

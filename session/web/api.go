@@ -26,9 +26,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -138,7 +138,7 @@ type Backend struct {
 }
 
 // gzipAccepted finds gzip in a header Accept-Encoding, unless with the weight 0, which refuses it.
-var gzipAccepted = regexp.MustCompile(`(?i)(^|,)[ \t]*(x-)?gzip[ \t]*(;[ \t]*q=(1|0\.0*[1-9])[0-9.]*[ \t]*)?(,|$)`)
+var gzipAccepted = lazy.Regexp(`(?i)(^|,)[ \t]*(x-)?gzip[ \t]*(;[ \t]*q=(1|0\.0*[1-9])[0-9.]*[ \t]*)?(,|$)`)
 
 // WriteBody answers a request with a body, compressed if the client can read that. Of an answer that is a success a
 // client which has it already, by its ETag, gets the report of that.
@@ -155,7 +155,7 @@ func WriteBody(w http.ResponseWriter, r *http.Request, status int, mediaType str
 			return
 		}
 	}
-	if !gzipAccepted.MatchString(strings.Join(r.Header.Values("Accept-Encoding"), ",")) {
+	if !gzipAccepted().MatchString(strings.Join(r.Header.Values("Accept-Encoding"), ",")) {
 		w.WriteHeader(status)
 		_, _ = w.Write(body) // a reader that is gone needs no answer
 		return

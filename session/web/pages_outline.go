@@ -397,7 +397,7 @@ func (v *pages) outlineOf(w http.ResponseWriter, r *http.Request) error {
 
 // found leads to the places of a text, by turn.
 func found(hits []store.Hit, text string) (all []entry) {
-	slices.SortStableFunc(hits, func(x, y store.Hit) int { return cmp.Compare(x.Turn, y.Turn) })
+	hits = session.SortedRows(hits, func(x, y *store.Hit) int { return cmp.Compare(x.Turn, y.Turn) })
 	for i := range hits {
 		h := &hits[i]
 		if h.Turn == 0 {
@@ -599,15 +599,15 @@ func waterfall(t *document.Turn) (rows []waterfallRow) {
 	if len(rows) < 2 {
 		return nil
 	}
-	slices.SortStableFunc(rows, func(x, y waterfallRow) int { return cmp.Compare(x.start, y.start) })
+	rows = session.SortedRows(rows, func(x, y *waterfallRow) int { return cmp.Compare(x.start, y.start) })
 	begin, end := rows[0].start, int64(0)
 	for i := range rows {
 		end = max(end, rows[i].start+rows[i].DurationMS)
 	}
 	if len(rows) > maxWaterfall {
-		slices.SortStableFunc(rows, func(x, y waterfallRow) int { return cmp.Compare(y.DurationMS, x.DurationMS) })
+		rows = session.SortedRows(rows, func(x, y *waterfallRow) int { return cmp.Compare(y.DurationMS, x.DurationMS) })
 		rows = rows[:maxWaterfall]
-		slices.SortStableFunc(rows, func(x, y waterfallRow) int { return cmp.Compare(x.start, y.start) })
+		rows = session.SortedRows(rows, func(x, y *waterfallRow) int { return cmp.Compare(x.start, y.start) })
 	}
 	span := max(1, end-begin)
 	for i := range rows {

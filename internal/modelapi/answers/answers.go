@@ -38,7 +38,7 @@ type API struct {
 }
 
 // APIs are those of the providers.
-var APIs = func() (all []*API) {
+var APIs = sync.OnceValue(func() (all []*API) {
 	text, err := files.ReadFile("apis/apis.json")
 	if err == nil {
 		err = json.Unmarshal(text, &all)
@@ -47,11 +47,11 @@ var APIs = func() (all []*API) {
 		panic(err) // a mistake in this package
 	}
 	return all
-}()
+})
 
 // Named returns the API of the name.
 func Named(name string) *API {
-	for _, a := range APIs {
+	for _, a := range APIs() {
 		if a.Name == name {
 			return a
 		}
@@ -65,7 +65,7 @@ var files embed.FS
 // templates are those of each file.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := make(map[string]*template.Template)
-	for _, a := range APIs {
+	for _, a := range APIs() {
 		all[a.File] = template.Must(template.New("").Funcs(functions).ParseFS(files, "apis/"+a.File+".tmpl"))
 	}
 	return all

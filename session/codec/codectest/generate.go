@@ -437,7 +437,7 @@ func (g *generator) annotate() {
 			g.s.Annotations = append(g.s.Annotations, n)
 		}
 	}
-	slices.SortFunc(g.s.Annotations, store.CompareAnnotations)
+	g.s.Annotations = session.SortedRows(g.s.Annotations, store.CompareAnnotations)
 }
 
 // origin adds what a store remembers of how a session came about. Nothing of it contradicts the rows.

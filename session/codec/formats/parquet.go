@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -31,16 +32,16 @@ func parquetWriteDir(dir string, s *Source, replace bool) error {
 		parts = append(parts, t.Messages[i].Parts...)
 	}
 	w := parquetWriter{dir: dir, name: codec.FileName(t.Session.ID) + ".parquet"}
-	parquetTable(&w, "chat_messages", session.MessageColumns, messages,
+	parquetTable(&w, "chat_messages", session.MessageColumns(), messages,
 		func(m *session.Message) int64 { return m.CreatedAt })
-	parquetTable(&w, "chat_parts", session.PartColumns, parts, func(p *session.Part) int64 { return p.CreatedAt })
+	parquetTable(&w, "chat_parts", session.PartColumns(), parts, func(p *session.Part) int64 { return p.CreatedAt })
 	parquetTable(&w, "permission_decisions", session.ColumnsOf[store.Decision](), s.Decisions,
 		func(d *store.Decision) int64 { return d.DecidedAt })
-	parquetTable(&w, "annotations", store.AnnotationColumns, s.Annotations,
+	parquetTable(&w, "annotations", store.AnnotationTable().Columns, s.Annotations,
 		func(n *store.Annotation) int64 { return n.CreatedAt })
 	parquetTable(&w, "session_spans", session.ColumnsOf[store.SpanRef](), s.SpanRefs,
 		func(r *store.SpanRef) int64 { return r.StartNano / 1e6 })
-	parquetTable(&w, "chat_sessions", session.SessionColumns, []session.Session{t.Session},
+	parquetTable(&w, "chat_sessions", session.SessionColumns(), []session.Session{t.Session},
 		func(s *session.Session) int64 { return s.CreatedAt })
 	for _, f := range w.files {
 		if _, err := os.Lstat(f.Path); err == nil && !replace {
@@ -60,9 +61,9 @@ type parquetWriter struct {
 }
 
 // parquetTable adds the rows of a table, in a file for each day in UTC.
-func parquetTable[Row any](w *parquetWriter, table string, columns session.Columns[Row], all []Row,
+func parquetTable[Row any](w *parquetWriter, table string, columns session.Columns, all []Row,
 	created func(*Row) int64) {
-	days := make(map[string][]*Row)
+	days := make(map[string][]any)
 	for i := range all {
 		day := time.UnixMilli(created(&all[i])).UTC().Format(time.DateOnly)
 		days[day] = append(days[day], &all[i])
@@ -85,7 +86,10 @@ const (
 )
 
 // parquetPacker is safe for concurrent use.
-var parquetPacker, _ = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1)) // no option is wrong
+var parquetPacker = sync.OnceValue(func() *zstd.Encoder {
+	packer, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1)) // no option is wrong
+	return packer
+})
 
 // parquetChunk is a column of the file: its place, and the sizes of what is there.
 type parquetChunk struct {
@@ -96,13 +100,13 @@ type parquetChunk struct {
 }
 
 // parquetEncode is a file with the rows, of which there is one at least.
-func parquetEncode[Row any](columns session.Columns[Row], rows []*Row) []byte {
+func parquetEncode(columns session.Columns, rows []any) []byte {
 	file, count := []byte("PAR1"), int64(len(rows))
 	chunks := make([]parquetChunk, len(columns))
 	var total int64
 	for i := range columns {
-		kind, page := parquetPage(columns, rows, i)
-		packed := parquetPacker.EncodeAll(page, nil)
+		kind, page := parquetPage(&columns[i], rows)
+		packed := parquetPacker().EncodeAll(page, nil)
 		var header thrift
 		header.open().int32(1, 0).int32(2, int64(len(page))).int32(3, int64(len(packed))).field(5, thriftStruct)
 		header.open().int32(1, count).int32(2, parquetPlain).int32(3, parquetRLE).int32(4, parquetRLE).end().end()
@@ -142,18 +146,18 @@ func parquetEncode[Row any](columns session.Columns[Row], rows []*Row) []byte {
 }
 
 // parquetPage is the type of a column and its page: which values are there, in runs, and the values.
-func parquetPage[Row any](columns session.Columns[Row], rows []*Row, i int) (kind int64, page []byte) {
+func parquetPage(column *session.Column, rows []any) (kind int64, page []byte) {
 	var runs, values []byte
 	run, was := 0, byte(0)
 	for _, row := range rows {
 		var is byte
-		if kind, is = parquetValue(columns, row, i, &values); is != was && run > 0 {
+		if kind, is = parquetValue(column, row, &values); is != was && run > 0 {
 			runs = append(binary.AppendUvarint(runs, uint64(run)<<1), was)
 			run = 0
 		}
 		run, was = run+1, is
 	}
-	if !columns[i].Optional {
+	if !column.Optional {
 		return kind, values
 	}
 	runs = append(binary.AppendUvarint(runs, uint64(run)<<1), was)
@@ -162,58 +166,28 @@ func parquetPage[Row any](columns session.Columns[Row], rows []*Row, i int) (kin
 }
 
 // parquetValue appends the value of a column of a row, if there is one: then is is 1.
-func parquetValue[Row any](columns session.Columns[Row], row *Row, i int, values *[]byte) (kind int64, is byte) {
-	number := func(n int64) (int64, byte) {
-		*values = binary.LittleEndian.AppendUint64(*values, uint64(n))
+func parquetValue(column *session.Column, row any, values *[]byte) (kind int64, is byte) {
+	switch v := column.Value(row).(type) {
+	case string:
+		*values = append(binary.LittleEndian.AppendUint32(*values, uint32(len(v))), v...)
+		return parquetBytes, 1
+	case []byte:
+		*values = append(binary.LittleEndian.AppendUint32(*values, uint32(len(v))), v...)
+		return parquetBytes, 1
+	case int64:
+		*values = binary.LittleEndian.AppendUint64(*values, uint64(v))
 		return parquetInt64, 1
-	}
-	double := func(f float64) (int64, byte) {
-		*values = binary.LittleEndian.AppendUint64(*values, math.Float64bits(f))
+	case float64:
+		*values = binary.LittleEndian.AppendUint64(*values, math.Float64bits(v))
 		return parquetDouble, 1
 	}
-	bytes := func(s string) (int64, byte) {
-		*values = append(binary.LittleEndian.AppendUint32(*values, uint32(len(s))), s...)
-		return parquetBytes, 1
-	}
-	text := func(s string) (int64, byte) {
-		if s == "" && columns[i].Optional {
-			return parquetBytes, 0
-		}
-		return bytes(s)
-	}
-	switch v := columns.Field(row, i).(type) {
-	case *string:
-		return text(*v)
-	case **string:
-		if *v == nil {
-			return parquetBytes, 0
-		}
-		return bytes(**v)
-	case *[]byte:
-		return text(string(*v))
-	case *int:
-		return number(int64(*v))
-	case *int64:
-		return number(*v)
+	switch column.Field(row).(type) {
 	case **int64:
-		if *v == nil {
-			return parquetInt64, 0
-		}
-		return number(**v)
-	case *bool:
-		if *v {
-			return number(1)
-		}
-		return number(0)
-	case *float64:
-		return double(*v)
+		return parquetInt64, 0
 	case **float64:
-		if *v == nil {
-			return parquetDouble, 0
-		}
-		return double(**v)
+		return parquetDouble, 0
 	}
-	return text(columns.JSON(row, i))
+	return parquetBytes, 0
 }
 
 // thrift writes structs in the compact protocol of Thrift, in which Parquet describes its files.

@@ -435,7 +435,7 @@ var tables = []table{
 			o.SessionID)
 	})},
 	{line: "session_span", key: "session_spans", rows: func(s *codec.Session) []row {
-		return rowsOf(slices.SortedStableFunc(slices.Values(s.SpanRefs), store.CompareSpans), (*store.SpanRef).AppendJSON)
+		return rowsOf(session.SortedRows(s.SpanRefs, store.CompareSpans), (*store.SpanRef).AppendJSON)
 	}, take: take((*store.SpanRef).DecodeJSON, func(d *decoder, l *store.SpanRef) error {
 		return add(d, func(s *codec.Session) *[]store.SpanRef { return &s.SpanRefs }, *l, "span "+l.SpanID, l.SessionID)
 	})},
@@ -476,7 +476,7 @@ func blobs(kind store.BlobKind) func(*codec.Session) []row {
 func sortedBlobs(all []store.Blob, kind store.BlobKind) []store.Blob {
 	all = slices.DeleteFunc(slices.Clone(all), func(b store.Blob) bool { return b.Kind != kind })
 	order := map[bool]int{true: -1} // exact ones first
-	slices.SortFunc(all, func(a, b store.Blob) int {
+	all = session.SortedRows(all, func(a, b *store.Blob) int {
 		return cmp.Or(strings.Compare(a.Digest, b.Digest), order[a.Exact]-order[b.Exact], strings.Compare(a.Body, b.Body))
 	})
 	return slices.CompactFunc(all, func(a, b store.Blob) bool { return a.Digest == b.Digest })
@@ -484,18 +484,18 @@ func sortedBlobs(all []store.Blob, kind store.BlobKind) []store.Blob {
 
 // SortedDecisions are the decisions in the order in which canonical formats write them.
 func SortedDecisions(all []store.Decision) []store.Decision {
-	return slices.SortedStableFunc(slices.Values(all), func(a, b store.Decision) int {
+	return session.SortedRows(all, func(a, b *store.Decision) int {
 		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), strings.Compare(a.ID, b.ID))
 	})
 }
 
 // SortedAnnotations are the annotations in the order in which canonical formats write them.
 func SortedAnnotations(all []store.Annotation) []store.Annotation {
-	return slices.SortedStableFunc(slices.Values(all), store.CompareAnnotations)
+	return session.SortedRows(all, store.CompareAnnotations)
 }
 
 func sortedIndexes(all []store.RequestedIndex) []store.RequestedIndex {
-	return slices.SortedStableFunc(slices.Values(all), func(a, b store.RequestedIndex) int {
+	return session.SortedRows(all, func(a, b *store.RequestedIndex) int {
 		return cmp.Or(strings.Compare(a.MessageID, b.MessageID), strings.Compare(a.PartID, b.PartID))
 	})
 }

@@ -59,7 +59,7 @@ func readAISDK(s *Span, out *Emitter) {
 		}
 		return
 	}
-	kind, known := aiOperations[operation]
+	kind, known := aiOperations()[operation]
 	if !known {
 		return
 	}
@@ -187,7 +187,7 @@ func readAISettings(f *fact.Fact, a Attrs) {
 			name, ok = strings.CutPrefix(key, "ai.settings.context.")
 		}
 		switch {
-		case !ok || slices.Contains(SessionKeys, key):
+		case !ok || slices.Contains(SessionKeys(), key):
 		case name == "userId" || name == "user_id" || name == "user.id":
 			setUser(f, a.Str(key))
 		default:

@@ -116,7 +116,7 @@ func codexFact(s *Span, facts *Emitter, kind fact.Kind) *fact.Fact {
 // setSession stores a session, unless its id is "". It is found as the key of a rank is.
 func setSession(f *fact.Fact, id, key, rank string) {
 	if id != "" {
-		f.Session, f.SessionKey, f.SessionRank = id, key, max(0, slices.Index(SessionKeys, rank))
+		f.Session, f.SessionKey, f.SessionRank = id, key, max(0, slices.Index(SessionKeys(), rank))
 	}
 }
 

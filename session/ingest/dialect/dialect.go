@@ -101,16 +101,16 @@ func NewSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon
 }
 
 // conventions are the families of attributes that dialects look for: the first words of their keys.
-var conventions = wordLists["conventions"]
+var conventions = listOf("words", "conventions")
 
 // otherFamily is the bit of the families that no dialect looks for and that programs other than agents do not have.
 const otherFamily = 1
 
 func familyBit(family string) uint32 {
-	if ordinary[family] {
+	if ordinary()[family] {
 		return 0
 	}
-	return otherFamily << (slices.Index(conventions, family) + 1)
+	return otherFamily << (slices.Index(conventions(), family) + 1)
 }
 
 // family returns the first word of a key, or "" when neither a dot nor a colon parts it from a rest.
@@ -201,7 +201,7 @@ func eventOf(s *Span) (event, of string) {
 		if i > at && (name[i] < 'A' || name[i] > 'Z') {
 			continue
 		}
-		if event = spanEvents[strings.ToLower(name[i:])]; event == "" {
+		if event = spanEvents()[strings.ToLower(name[i:])]; event == "" {
 			continue
 		}
 		a := s.Attrs()

@@ -250,7 +250,7 @@ func dialectList() string {
 
 func keyList() string {
 	var b strings.Builder
-	for i, key := range SessionKeys {
+	for i, key := range SessionKeys() {
 		fmt.Fprintf(&b, "%d. `%s`\n", i+1, key)
 	}
 	return b.String()

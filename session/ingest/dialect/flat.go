@@ -148,7 +148,7 @@ func flatPart(content object) object {
 			return object{"type": quoted(kind), "url": quoted(url), "mime_type": file["mime_type"]}
 		}
 	}
-	kind := shapes[content.str("type")]
+	kind := shapes()[content.str("type")]
 	if !content.has("text") || slices.Contains([]string{"call", "provider_call", "result"}, kind) {
 		return nil
 	}

@@ -359,7 +359,7 @@ func geminiRequest(a Attrs, facts *Emitter) *fact.Fact {
 	case "subagent":
 		f.Agent, f.Purpose = cmp.Or(f.Agent, role), ""
 	default:
-		f.Agent, f.Purpose = "", cmp.Or(geminiRoles[role], strings.TrimPrefix(role, "utility_"))
+		f.Agent, f.Purpose = "", cmp.Or(geminiRoles()[role], strings.TrimPrefix(role, "utility_"))
 	}
 	return f
 }

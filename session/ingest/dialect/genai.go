@@ -43,8 +43,10 @@ var operations = meanings[fact.Kind]("operations")
 
 // Keys of what a span reports of a tool call, the convention's first, and of an agent.
 var (
-	toolCallIDs, toolInputs, toolOutputs = keyLists["tool_call_ids"], keyLists["tool_inputs"], keyLists["tool_outputs"]
-	agentNames                           = []string{"gen_ai.agent.name", "gen_ai.agent.id"}
+	toolCallIDs = listOf("keys", "tool_call_ids")
+	toolInputs  = listOf("keys", "tool_inputs")
+	toolOutputs = listOf("keys", "tool_outputs")
+	agentNames  = []string{"gen_ai.agent.name", "gen_ai.agent.id"}
 )
 
 // genAIKind returns what a span reports, "" for nothing, also where a single attribute of the family is on a span of
@@ -60,17 +62,17 @@ func genAIKind(s *Span) fact.Kind {
 		switch {
 		case method != "tools/call":
 			return ""
-		case client && a.Str(toolCallIDs...) != "":
+		case client && a.Str(toolCallIDs()...) != "":
 			return fact.ToolCall
 		}
 		return fact.Step
 	}
 	operation := a.Str("gen_ai.operation.name")
-	kind, known := operations[operation]
+	kind, known := operations()[operation]
 	switch {
 	case operation == "invoke_workflow" && a.Any("lk.agent_label"):
 		return fact.Step // LiveKit's agent_session: the conversation, with all its turns
-	case known && kind == fact.Step && a.Str(toolCallIDs...) != "":
+	case known && kind == fact.Step && a.Str(toolCallIDs()...) != "":
 		return fact.ToolCall
 	case known:
 		return kind
@@ -87,7 +89,7 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 	switch {
 	case has("agent_loop.cycle_id", "event_loop.cycle_id"):
 		return fact.Step // Strands repeats the conversation in it
-	case has("gen_ai.tool.name") && (has(toolCallIDs...) || has(toolInputs...) || has(toolOutputs...)),
+	case has("gen_ai.tool.name") && (has(toolCallIDs()...) || has(toolInputs()...) || has(toolOutputs()...)),
 		has("spring.ai.tool.definition.name"):
 		return fact.ToolCall
 	case has("pydantic_ai.all_messages", "all_messages_events"):
@@ -98,7 +100,7 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 	case has("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion",
 		"gen_ai.prompt.0.role", "gen_ai.prompt.0.content", "gen_ai.completion.0.content"):
 		return fact.ModelCall
-	case has("gen_ai.request.model", "gen_ai.response.model") && (has(inputTokens...) || has(outputTokens...) ||
+	case has("gen_ai.request.model", "gen_ai.response.model") && (has(inputTokens()...) || has(outputTokens()...) ||
 		has("gen_ai.response.finish_reasons", "gen_ai.response.id")):
 		return fact.ModelCall
 	case a.True("gen_ai.conversation.compacted"):
@@ -107,7 +109,7 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 		return ""
 	}
 	for _, e := range s.Events().All() {
-		if messageEvents[e.Name()] {
+		if messageEvents()[e.Name()] {
 			return fact.ModelCall
 		}
 	}
@@ -184,7 +186,7 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 		f.Unanswered = nil
 	}
 	for _, e := range s.Events().All() {
-		if counts := (Attrs{e.Attributes()}); counts.Any(inputTokens...) || counts.Any(outputTokens...) {
+		if counts := (Attrs{e.Attributes()}); counts.Any(inputTokens()...) || counts.Any(outputTokens()...) {
 			reported := genAIUsage(counts, usageBasis(s.Scope.Name(), a), counterOf(s.Scope))
 			if f.Usage == nil || c.counted && reported != nil { // the last one counts
 				f.Usage, c.counted = reported, true
@@ -270,7 +272,7 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	status := a.Str("gen_ai.response.status")
 	f.Aborted, f.Failed = f.Aborted || isAbort(status), f.Failed || status == "failed"
 	extra := object{}
-	for _, key := range keyLists["extras"] {
+	for _, key := range sections()["keys"]["extras"] {
 		if v, ok := a.Value(key); ok && len(v.AsString()) <= 256 {
 			extra[key] = valueJSON(v)
 		}
@@ -280,9 +282,9 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 
 func readGenAITool(f *fact.Fact, s *Span) {
 	a := s.Attrs()
-	f.Agent, f.CallID = a.Str(agentNames...), a.Str(toolCallIDs...)
+	f.Agent, f.CallID = a.Str(agentNames...), a.Str(toolCallIDs()...)
 	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name", "spring.ai.tool.definition.name"),
-		Input: unwrapped(a.JSON(toolInputs...)), Succeeded: s.Status().Code() == ptrace.StatusCodeOk}
+		Input: unwrapped(a.JSON(toolInputs()...)), Succeeded: s.Status().Code() == ptrace.StatusCodeOk}
 	if name, ok := strings.CutPrefix(f.Name, "execute_tool "); ok && f.Tool.Name == "" {
 		f.Tool.Name = name
 	}
@@ -292,7 +294,7 @@ func readGenAITool(f *fact.Fact, s *Span) {
 			f.CallID = ""
 		}
 	}
-	output := a.JSON(toolOutputs...)
+	output := a.JSON(toolOutputs()...)
 	if text(output) == "[object ToolMessage]" {
 		output = nil // LangChain's message as OpenLIT writes it
 	}
@@ -363,7 +365,7 @@ func isAbort(word string) bool { return fact.FinishReason(word) == "abort" }
 func clearFailure(f *fact.Fact) { f.Failed, f.Error, f.ErrorType = false, "", "" }
 
 // aborts are the types of errors that report that somebody stopped the work.
-var aborts = setOf(wordLists["aborts"]...)
+var aborts = setOf("aborts")
 
 // readFailure reads an error that the span's status does not report. An exception alone is not an error: it may have
 // been handled.
@@ -380,7 +382,7 @@ func readFailure(f *fact.Fact, s *Span) {
 		f.ErrorType = cmp.Or(f.ErrorType, e.Str("exception.type"))
 	}
 	f.Error = cmp.Or(f.Error, a.Str("error.message", "exception.message"))
-	f.Aborted = f.Aborted || aborts[f.ErrorType] || f.ErrorType == "context canceled"
+	f.Aborted = f.Aborted || aborts()[f.ErrorType] || f.ErrorType == "context canceled"
 }
 
 func genAIModel(a Attrs) *session.Model {
@@ -397,7 +399,7 @@ func modelOf(provider, id string) *session.Model {
 }
 
 // Events of the conventions: those that have a message of a conversation, and two that do not have a single one.
-var messageEvents = setOf(wordLists["message_events"]...)
+var messageEvents = setOf("message_events")
 
 const (
 	detailsEvent   = "gen_ai.client.inference.operation.details"
@@ -405,7 +407,7 @@ const (
 )
 
 // HasMessage reports whether a record is an event that has one message of a conversation.
-func HasMessage(r *Record) bool { return messageEvents[r.Event] }
+func HasMessage(r *Record) bool { return messageEvents()[r.Event] }
 
 // isGenAIRecord reports whether the record is an event of the conventions that is part of a conversation.
 func isGenAIRecord(r *Record) bool {
@@ -432,7 +434,7 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	}
 	out.Problem(c.problems...)
 	kind := fact.ModelCall
-	if operations[a.Str("gen_ai.operation.name")] == fact.Turn && !exception {
+	if operations()[a.Str("gen_ai.operation.name")] == fact.Turn && !exception {
 		kind = fact.Turn
 	}
 	f := out.Add(kind)
@@ -445,7 +447,7 @@ func readGenAIRecord(r *Record, out *Emitter) {
 		f.Error = a.Str("exception.message", "error.message")
 		f.ErrorType = cmp.Or(f.ErrorType, a.Str("exception.type"))
 	}
-	f.Aborted = f.Aborted || aborts[f.ErrorType] || f.ErrorType == "context canceled"
+	f.Aborted = f.Aborted || aborts()[f.ErrorType] || f.ErrorType == "context canceled"
 }
 
 // Evaluations gives the facts of the scores that are events of a span, of any client.
@@ -511,10 +513,10 @@ func (c *conversation) fill(f *fact.Fact) {
 
 func (c *conversation) readAttrs(a Attrs) {
 	if c.system == "" {
-		c.system = SystemInstructions(a.JSON(keyLists["system_prompts"]...))
+		c.system = SystemInstructions(a.JSON(sections()["keys"]["system_prompts"]...))
 	}
 	if c.catalog == "" {
-		c.catalog = Catalog(a.JSON(keyLists["tool_catalogs"]...))
+		c.catalog = Catalog(a.JSON(sections()["keys"]["tool_catalogs"]...))
 	}
 	if c.input == nil {
 		c.readInput(a.JSON("gen_ai.input.messages", "gen_ai.request.messages", "gen_ai.prompt"))
@@ -562,7 +564,7 @@ func (c *conversation) readWhole(raw json.RawMessage) {
 	if json.Unmarshal(raw, &events) == nil && len(events) > 0 && events[0].has("event.name") {
 		for _, o := range events {
 			name := o.str("event.name")
-			if delete(o, "event.name"); messageEvents[name] {
+			if delete(o, "event.name"); messageEvents()[name] {
 				c.readMessage(name, o)
 			}
 		}
@@ -592,7 +594,7 @@ func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
 			c.readAttrs(a)
 		case name == "gen_ai.tool.message" && !a.Any("content", "gen_ai.event.content", "parts"):
 			// It names a call whose result is withheld.
-		case messageEvents[name] && !has:
+		case messageEvents()[name] && !has:
 			c.readEvent(name, a, noBody)
 		}
 	}

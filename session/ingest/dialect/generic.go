@@ -180,7 +180,7 @@ func isGeneric(s *Span) bool {
 	}
 	// A convention that states what the span is, and whose dialect did not take it, shows that it is not part of a
 	// session: an embedding, a list of tools.
-	if s.Attrs().Str(keyLists["kinds"]...) != "" {
+	if s.Attrs().Str(sections()["keys"]["kinds"]...) != "" {
 		return false
 	}
 	g := collectSpan(s)
@@ -310,7 +310,7 @@ func readGenericRecord(r *Record, out *Emitter) {
 		f.ErrorType = a.Str("error.type", "error_type", "error_class", "error.code", "error_code", "status_code")
 		f.Failed = true
 		f.Error = cmp.Or(a.Str("error.message", "error_message", "error", "message"), g.str("error"), f.ErrorType)
-		f.Aborted = aborts[f.ErrorType]
+		f.Aborted = aborts()[f.ErrorType]
 		return
 	}
 	g.reported = talkOf(r.Attrs(), r.Body(), r.Event)
@@ -721,7 +721,7 @@ func (g *genericReading) failure(f *fact.Fact, exception string) {
 // takes precedence.
 var (
 	names, genericKinds = meanings[string]("fields"), meanings[string]("kinds")
-	ordinary            = setOf(wordLists["ordinary"]...)
+	ordinary            = setOf("ordinary")
 	kindOrder           = []string{"", "agent", "chain", "other", "tool", "model"}
 )
 
@@ -729,7 +729,7 @@ var (
 // before that too: db_statement, http_request.
 func isOrdinary(key string) bool {
 	if f := family(key); f != "" {
-		return ordinary[f]
+		return ordinary()[f]
 	}
 	return hasPrefix(key, "http_", "db_", "sql_", "rpc_", "grpc_", "url_", "net_", "k8s_", "aws_", "kafka_", "redis_")
 }
@@ -776,7 +776,7 @@ func fieldOf(name string) string {
 	var w words
 	w.read(name)
 	for from := max(0, w.len-maxWords); from < w.len; from++ {
-		if f, known := names[string(w.text[w.begins[from]:w.n])]; known {
+		if f, known := names()[string(w.text[w.begins[from]:w.n])]; known {
 			return f
 		}
 	}
@@ -790,5 +790,5 @@ func genericKind(word string) string {
 	}
 	var w words
 	w.read(strings.Trim(word, `"`)) // some write every value as JSON
-	return genericKinds[string(w.text[:w.n])]
+	return genericKinds()[string(w.text[:w.n])]
 }

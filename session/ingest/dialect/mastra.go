@@ -30,7 +30,7 @@ func readMastra(s *Span, out *Emitter) {
 	operation := a.Str("gen_ai.operation.name")
 	m := mastraSpan{Attrs: a, span: s, out: out, kind: cmp.Or(strings.ToLower(a.Str("mastra.span.type")), operation)}
 	root := s.ParentSpanID().IsEmpty()
-	switch kind := mastraKinds[m.kind]; {
+	switch kind := mastraKinds()[m.kind]; {
 	case kind == fact.Turn && (root || !strings.Contains(m.kind, "workflow")):
 		m.turn()
 	case kind == fact.ModelCall && (operation == "chat" || operation == "tool_selection"):

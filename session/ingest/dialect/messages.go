@@ -465,10 +465,10 @@ var roles = meanings[string]("roles")
 
 // normalRole returns the role that a word means, or "".
 func normalRole(word string) string {
-	if role, ok := roles[word]; ok {
+	if role, ok := roles()[word]; ok {
 		return role
 	}
-	return roles[strings.ToLower(word)]
+	return roles()[strings.ToLower(word)]
 }
 
 // messageLike reports whether JSON in a string is messages rather than text that happens to be JSON.
@@ -477,7 +477,7 @@ func messageLike(raw json.RawMessage) bool {
 		return len(list) == 0 || messageLike(list[0])
 	}
 	o, _ := objectOf(raw)
-	return o.isMessage() || o.isWrapper() || shapes[o.str("type")] != ""
+	return o.isMessage() || o.isWrapper() || shapes()[o.str("type")] != ""
 }
 
 // isMessage reports whether the object is a message: it has a role or parts, or is of a type that is a role.

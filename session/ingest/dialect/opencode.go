@@ -35,7 +35,7 @@ var openCodeKinds = meanings[fact.Kind]("opencode")
 // openCodeKind returns what a span reports by its name, "" for nothing. Tools add spans of their own: ShellTool.ask
 // asks, TaskTool.execute runs a sub-agent.
 func openCodeKind(name string) fact.Kind {
-	kind := openCodeKinds[name]
+	kind := openCodeKinds()[name]
 	if kind == "" && (strings.HasSuffix(name, "Tool.ask") || strings.HasSuffix(name, "Tool.execute")) {
 		return fact.Step
 	}

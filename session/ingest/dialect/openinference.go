@@ -161,7 +161,7 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 		fillOpenInferenceOutput(f, a)
 	}
 	const tokens = "llm.token_count."
-	if f.Usage == nil && aiOperations[aiOperation(s)] != fact.Turn {
+	if f.Usage == nil && aiOperations()[aiOperation(s)] != fact.Turn {
 		c := countsOf(a.IntPtr, tokens+"prompt", tokens+"completion",
 			tokens+"prompt_details.cache_read "+tokens+"prompt_details.cache_input",
 			tokens+"prompt_details.cache_write", tokens+"completion_details.reasoning", tokens+"total")
@@ -292,7 +292,7 @@ func questionOf(raw json.RawMessage) (question string) {
 	o, _ := objectOf(raw)
 	for key, member := range o {
 		switch s := text(member); {
-		case s != "" && slices.Contains(wordLists["asked"], key) && question == "":
+		case s != "" && slices.Contains(sections()["words"]["asked"], key) && question == "":
 			question = s
 		case s != "", len(member) > 2 && (member[0] == '{' || member[0] == '['):
 			return ""

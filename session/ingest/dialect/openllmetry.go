@@ -78,14 +78,14 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 		return fact.Step // a piece of a chain, there too: what goes through it is no answer
 	}
 	// Spans of the AI SDK that pass through Traceloop's SDK are all renamed to a model call's.
-	kind := cmp.Or(traceloopKinds[a.Str("traceloop.span.kind")], aiOperations[a.Str("ai.operationId")])
+	kind := cmp.Or(traceloopKinds()[a.Str("traceloop.span.kind")], aiOperations()[a.Str("ai.operationId")])
 	if kind != "" {
 		return kind
 	}
-	if kind, known := operations[operation]; known {
+	if kind, known := operations()[operation]; known {
 		return kind
 	}
-	if kind = traceloopKinds[a.Str("llm.request.type")]; kind == "" && operation == "" {
+	if kind = traceloopKinds()[a.Str("llm.request.type")]; kind == "" && operation == "" {
 		kind = genAIKindOf(s, a)
 	}
 	return cmp.Or(kind, fact.Step)
@@ -170,7 +170,7 @@ func responseItems(input []fact.Message, responseID string) []fact.Message {
 	list, _ := elements(raw)
 	for _, e := range list {
 		o, _ := objectOf(e)
-		if normalRole(o.str("role")) == "" && shapes[o.str("type")] == "" && o.str("type") != "item_reference" {
+		if normalRole(o.str("role")) == "" && shapes()[o.str("type")] == "" && o.str("type") != "item_reference" {
 			return nil
 		}
 	}
@@ -256,7 +256,7 @@ func askedIn(raw json.RawMessage) []fact.Message {
 		if messages, ok := Messages(o["messages"]); ok && o.has("messages") {
 			return messages
 		}
-		s := o.str(wordLists["asked"]...)
+		s := o.str(sections()["words"]["asked"]...)
 		for key := range o {
 			if len(o) == 1 {
 				s = o.str(key)
@@ -282,7 +282,7 @@ func entityAnswered(raw json.RawMessage) (parts []fact.Part) {
 		messages, _ := Messages(o["messages"])
 		_, parts = splitAnswer(messages)
 	case ok && (!o.isMessage() && !o.isWrapper() || o.has("output")):
-		parts = appendText(nil, fact.PartText, o.str(wordLists["answered"]...))
+		parts = appendText(nil, fact.PartText, o.str(sections()["words"]["answered"]...))
 	default:
 		parts, _, _ = Output(raw)
 	}

@@ -47,7 +47,7 @@ func partsInText(s string) []json.RawMessage {
 	}
 	list, _ := elements(json.RawMessage(s))
 	for _, e := range list {
-		if o, _ := objectOf(e); shapes[o.str("type")] == "" {
+		if o, _ := objectOf(e); shapes()[o.str("type")] == "" {
 			return nil
 		}
 	}
@@ -76,7 +76,7 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	// The AI SDK has a call with its result as a part of its own type, or within a part.
 	name, own := strings.CutPrefix(kind, "tool-")
 	switch {
-	case o.has("toolCallId") && own && shapes[kind] == "" && !strings.HasPrefix(name, "approval-"):
+	case o.has("toolCallId") && own && shapes()[kind] == "" && !strings.HasPrefix(name, "approval-"):
 		return appendInvocation(parts, o, name)
 	case o.has("toolCallId") && kind == "dynamic-tool":
 		return appendInvocation(parts, o, o.str("toolName"))
@@ -84,7 +84,7 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 		in := o.inner("toolInvocation")
 		return appendInvocation(parts, in, in.str("toolName"))
 	}
-	switch shapes[kind] {
+	switch shapes()[kind] {
 	case "text":
 		return appendBody(parts, quoted(plainText(o.first("text", "content", "refusal", "value"))))
 	case "reasoning":
@@ -92,7 +92,7 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 			plainText(o.first("text", "content", "thinking", "reasoning", "reasoning_content")),
 			plainText(o["summary"])))
 	case "call", "provider_call":
-		return appendCall(parts, o, shapes[kind] == "provider_call" || o.truth("providerExecuted"))
+		return appendCall(parts, o, shapes()[kind] == "provider_call" || o.truth("providerExecuted"))
 	case "result":
 		return appendResult(parts, o)
 	case "file":
@@ -449,7 +449,7 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 	p := fact.Part{Kind: fact.PartFile, Name: o.str("filename", "name", "title", "displayName", "file_name")}
 	for _, o := range source {
 		p.MediaType = cmp.Or(p.MediaType, o.str("mediaType", "media_type", "mime_type", "mimeType", "contentType"),
-			formats[o.str("format")])
+			formats()[o.str("format")])
 		p.Name = cmp.Or(p.Name, o.str("filename", "name", "file_name"))
 		p.URL = cmp.Or(p.URL, o.str("url", "uri", "fileUri", "file_uri", "image_url", "file_url", "fileUrl"))
 		if p.URL == "" {

@@ -123,7 +123,7 @@ func readQwenRecord(r *Record, out *Emitter) {
 		f.Model = modelOf("", a.Str("model"))
 		f.Failed, f.Error = true, a.Str("error_message", "error.message", "error")
 		f.ErrorType = a.Str("error_type", "error.type")
-		f.Aborted = strings.HasSuffix(r.Event, "cancel") || aborts[f.ErrorType]
+		f.Aborted = strings.HasSuffix(r.Event, "cancel") || aborts()[f.ErrorType]
 	case "tool_call":
 		// It alone knows why the call failed, and is all there is of a call that was never run.
 		success, known := a.Bool("success")

@@ -101,11 +101,11 @@ func plus(a, b *int64) *int64 {
 }
 
 // Keys of counts of tokens.
-var inputTokens, outputTokens = keyLists["input_tokens"], keyLists["output_tokens"]
+var inputTokens, outputTokens = listOf("keys", "input_tokens"), listOf("keys", "output_tokens")
 
 // conventionCounts reads the counts of the conventions, and of clients that had a count before the conventions did.
 func (a Attrs) conventionCounts() Counts {
-	count := func(of ...string) *int64 { return a.IntPtr(keyLists[of[0]]...) }
+	count := func(of ...string) *int64 { return a.IntPtr(sections()["keys"][of[0]]...) }
 	return countsOf(count, "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
 		"reasoning_tokens", "total_tokens")
 }
@@ -182,7 +182,7 @@ func genAICost(a Attrs) *float64 {
 	if c := a.Str("gen_ai.usage.cost.currency", "gen_ai.cost.currency"); c != "" && !strings.EqualFold(c, "USD") {
 		return nil
 	}
-	for _, key := range keyLists["costs"] {
+	for _, key := range sections()["keys"]["costs"] {
 		if cost := a.Float(key); cost != nil && *cost >= 0 {
 			return cost
 		}

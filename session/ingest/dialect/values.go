@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -188,7 +189,7 @@ func (a Attrs) below(prefix string, without ...string) object {
 	all := object{}
 	for key := range a.All() {
 		name, ok := strings.CutPrefix(key, prefix)
-		if !ok || slices.Contains(without, name) || slices.Contains(SessionKeys, key) {
+		if !ok || slices.Contains(without, name) || slices.Contains(SessionKeys(), key) {
 			continue
 		}
 		if raw := a.JSON(key); raw != nil && len(raw) <= 4096 {
@@ -331,7 +332,7 @@ func (o object) truth(keys ...string) bool {
 func sortedKeys(o object) []string { return slices.Sorted(maps.Keys(o)) }
 
 // divisible are the keys whose values are worth something in part.
-var divisible = setOf(wordLists["divisible"]...)
+var divisible = setOf("divisible")
 
 // closeCut makes valid JSON of an array or object whose end is missing, or is not JSON: clients cut attributes at a
 // length, and some put an ellipsis there. It keeps what is whole and, where a cut goes through a message or its text,
@@ -370,7 +371,7 @@ func closeCut(raw json.RawMessage) json.RawMessage {
 		}
 		in := &open[len(open)-1]
 		if in.closer == '}' && !in.inValue && !isDelim {
-			in.inValue, divide = true, in.divide && divisible[key]
+			in.inValue, divide = true, in.divide && divisible()[key]
 			continue
 		}
 		in.end, in.inValue, divide = end, false, in.divide
@@ -411,50 +412,63 @@ func cutString(raw []byte, offset int) []byte {
 }
 
 //go:embed words.txt
-var wordList string
+var wordsFile string
 
-// wordsOf returns the lists of a section of words.txt by their names.
-func wordsOf(section string) map[string][]string {
-	_, text, _ := strings.Cut(wordList, "["+section+"]\n")
-	text, _, _ = strings.Cut(text, "\n[")
-	lists, name := make(map[string][]string), ""
-	for line := range strings.Lines(text) {
+// sections are the lists of words.txt by the names of its sections and their own. They are read when the first
+// telemetry comes, as is all that follows from them: most commands see none.
+var sections = sync.OnceValue(func() map[string]map[string][]string {
+	all, section, name := make(map[string]map[string][]string), "", ""
+	for line := range strings.Lines(wordsFile) {
 		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if strings.HasPrefix(line, "[") {
+			section, name = strings.Trim(line, "[]\n"), ""
+			all[section] = make(map[string][]string)
 			continue
 		}
 		if head, rest, begins := strings.Cut(line, ": "); begins {
 			name, line = head, rest
 		}
-		lists[name] = append(lists[name], strings.Fields(line)...)
-	}
-	return lists
-}
-
-// meanings returns what each word of a section means: the name of its list, "" where that is none.
-func meanings[T ~string](section string) map[string]T {
-	all := make(map[string]T)
-	for name, words := range wordsOf(section) {
-		for _, word := range words {
-			all[word] = T(strings.TrimPrefix(name, "none"))
+		if words := strings.Fields(line); len(words) > 0 {
+			all[section][name] = append(all[section][name], words...)
 		}
 	}
 	return all
+})
+
+// meanings returns what each word of a section means: the name of its list, "" where that is none.
+func meanings[T ~string](section string) func() map[string]T {
+	return sync.OnceValue(func() map[string]T {
+		all := make(map[string]T)
+		for name, words := range sections()[section] {
+			for _, word := range words {
+				all[word] = T(strings.TrimPrefix(name, "none"))
+			}
+		}
+		return all
+	})
 }
 
-func setOf(words ...string) map[string]bool {
-	set := make(map[string]bool, len(words))
-	for _, word := range words {
-		set[word] = true
-	}
-	return set
+// setOf returns the words of a list as a set.
+func setOf(list string) func() map[string]bool {
+	return sync.OnceValue(func() map[string]bool {
+		set := make(map[string]bool)
+		for _, word := range sections()["words"][list] {
+			set[word] = true
+		}
+		return set
+	})
 }
 
-// keyLists are the keys of attributes by what they are of, and wordLists lists of other words.
-var keyLists, wordLists = wordsOf("keys"), wordsOf("words")
+// listOf returns the words of a list.
+func listOf(section, name string) func() []string {
+	return sync.OnceValue(func() []string { return sections()[section][name] })
+}
 
 // SessionKeys are the attribute keys under which agents, frameworks and back ends write the id of a session, the most
 // exact first.
-var SessionKeys = keyLists["session"]
+var SessionKeys = listOf("keys", "session")
 
 // Keys looks sessions up. It is safe for concurrent use.
 type Keys struct {
@@ -465,7 +479,7 @@ type Keys struct {
 // NewKeys looks up the names, the first that is set winning; nil means SessionKeys.
 func NewKeys(names []string) *Keys {
 	if names == nil {
-		names = SessionKeys
+		names = SessionKeys()
 	}
 	k := &Keys{names: names, rank: make(map[string]int, len(names))}
 	for i, name := range names {

@@ -22,35 +22,37 @@ import (
 
 // dialect is PostgreSQL's part of the SQL that engines share. The planner needs no hints. The columns of JSON are
 // text, because what was written has to be read byte for byte.
-var dialect = &store.Dialect{
-	SessionColumns: store.SessionTable.Prefixed("s."),
-	PartColumns:    store.PartTable.Prefixed("p."),
-	SameSession:    func(a, b string) string { return " AND " + a + ".session_id = " + b + ".session_id" },
-	NoSession: func(column string) string {
-		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
-	},
-	Find: "strpos",
-	// As the index is that Migrate makes for searching.
-	MayContain: func(column, param string) string {
-		return `lower(` + column + `) LIKE '%' || regexp_replace(` + param + `, '([\\%_])', '\\\1', 'g') || '%'`
-	},
-	JSON:    func(column string, path ...string) string { return at("json_text", column, path) },
-	JSONInt: func(column string, path ...string) string { return at("json_int", column, path) },
-	Elements: func(column, name string) string {
-		return `json_array_elements_text((` + column + `)::json) AS ` + name + `(value)`
-	},
-	Greatest: "greatest",
-	PutRequested: `INSERT INTO requested_indexes(session_id, message_id, part_id, requested_index)
+var dialect = sync.OnceValue(func() *store.Dialect {
+	return &store.Dialect{
+		SessionColumns: store.SessionTable().Prefixed("s."),
+		PartColumns:    store.PartTable().Prefixed("p."),
+		SameSession:    func(a, b string) string { return " AND " + a + ".session_id = " + b + ".session_id" },
+		NoSession: func(column string) string {
+			return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
+		},
+		Find: "strpos",
+		// As the index is that Migrate makes for searching.
+		MayContain: func(column, param string) string {
+			return `lower(` + column + `) LIKE '%' || regexp_replace(` + param + `, '([\\%_])', '\\\1', 'g') || '%'`
+		},
+		JSON:    func(column string, path ...string) string { return at("json_text", column, path) },
+		JSONInt: func(column string, path ...string) string { return at("json_int", column, path) },
+		Elements: func(column, name string) string {
+			return `json_array_elements_text((` + column + `)::json) AS ` + name + `(value)`
+		},
+		Greatest: "greatest",
+		PutRequested: `INSERT INTO requested_indexes(session_id, message_id, part_id, requested_index)
  SELECT session_id, id, ?2::text, ?3::bigint FROM chat_messages WHERE id = ?1
  ON CONFLICT (message_id, part_id, session_id) DO UPDATE SET requested_index = excluded.requested_index`,
-	Opens: "opens = 1",
-	ClaimFigures: `INSERT INTO session_stats(session_id, data) SELECT id, '' FROM chat_sessions WHERE id = ?1
+		Opens: "opens = 1",
+		ClaimFigures: `INSERT INTO session_stats(session_id, data) SELECT id, '' FROM chat_sessions WHERE id = ?1
  ON CONFLICT (session_id) DO UPDATE SET data = '', turns = NULL WHERE session_stats.data <> ''`,
-	SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
+		SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
   SELECT max(start_nano) FROM observations WHERE trace_id = ?1 AND opens = 0
    AND (CASE WHEN source = span_id THEN parent_span_id ELSE span_id END) = ?2)
  FROM observations WHERE trace_id = ?1 AND source = ?2`,
-}
+	}
+})
 
 // at calls a function of the schema.
 func at(function, column string, path []string) string {
@@ -59,15 +61,15 @@ func at(function, column string, path []string) string {
 
 // distributedDialect is that of tables which are distributed: no session is compared with one on another node, except
 // by a list that is made first.
-var distributedDialect = func() *store.Dialect {
-	d := *dialect
+var distributedDialect = sync.OnceValue(func() *store.Dialect {
+	d := *dialect()
 	d.Distributed = true
 	d.NoSession = func(column string) string {
 		return column + ` NOT IN (SELECT p.id FROM chat_sessions p WHERE p.id = ANY(ARRAY(
  SELECT parent_id FROM chat_sessions WHERE parent_id IS NOT NULL)))`
 	}
 	return &d
-}()
+})
 
 // placeholder matches parameters, hints, which the planner of PostgreSQL does not need, and what is within quotes.
 var placeholder = lazy.Regexp(` INDEXED BY \w+| NOT INDEXED|'[^']*'|"[^"]*"|\?[1-9]?`)

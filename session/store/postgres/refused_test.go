@@ -130,7 +130,7 @@ func TestRowInPlaceOfAnotherIsReported(t *testing.T) {
 			for i, id := range []string{"00000000000000aa", taken.SpanID, "00000000000000bb"} {
 				row := taken
 				row.SpanID = id
-				s.Put(&refused[i], store.SpanTable.InsertNew, store.SpanTable.Values(&row)...)
+				s.Put(&refused[i], store.SpanTable().InsertNew, store.SpanTable().Values(&row)...)
 			}
 		})
 	})

@@ -57,9 +57,9 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, name string, version int
 	if err != nil {
 		return Reader{}, explain("open store", name, err)
 	}
-	base := dialect
+	base := dialect()
 	if distributed {
-		base = distributedDialect
+		base = distributedDialect()
 	}
 	columns := map[string][]string{}
 	rows, err := pool.Query(ctx, `SELECT relname, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"zombiezen.com/go/sqlite"
 
@@ -11,39 +12,41 @@ import (
 )
 
 // dialect is that of a file with the tables and columns of this version.
-var dialect = store.Dialect{
-	SessionColumns: store.SessionTable.Prefixed("s."),
-	PartColumns:    store.PartTable.Prefixed("p."),
+var dialect = sync.OnceValue(func() *store.Dialect {
+	return &store.Dialect{
+		SessionColumns: store.SessionTable().Prefixed("s."),
+		PartColumns:    store.PartTable().Prefixed("p."),
 
-	AnnotationColumns: store.AnnotationTable.List,
-	SameSession:       func(_, _ string) string { return "" },
-	NoSession: func(column string) string {
-		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
-	},
-	Find:       "instr",
-	MayContain: func(_, _ string) string { return "" }, // the rows are here
-	JSON:       extract,
-	JSONInt:    extract,
-	Elements:   func(column, name string) string { return "json_each(" + column + ") AS " + name },
-	Greatest:   "max",
-	PutRequested: `INSERT INTO requested_indexes(message_id, part_id, requested_index)
+		AnnotationColumns: store.AnnotationTable().List,
+		SameSession:       func(_, _ string) string { return "" },
+		NoSession: func(column string) string {
+			return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
+		},
+		Find:       "instr",
+		MayContain: func(_, _ string) string { return "" }, // the rows are here
+		JSON:       extract,
+		JSONInt:    extract,
+		Elements:   func(column, name string) string { return "json_each(" + column + ") AS " + name },
+		Greatest:   "max",
+		PutRequested: `INSERT INTO requested_indexes(message_id, part_id, requested_index)
  SELECT id, ?2, ?3 FROM chat_messages WHERE id = ?1
  ON CONFLICT (message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`,
-	Opens:   "opens",
-	Figures: true, NewRows: newRows,
-	SettleFigures: []string{
-		`UPDATE session_stats SET data = x'', turns = NULL WHERE session_id IN (` + newRows + `) AND turns IS NOT NULL`,
-		`INSERT OR REPLACE INTO stats_read_to
+		Opens:   "opens",
+		Figures: true, NewRows: newRows,
+		SettleFigures: []string{
+			`UPDATE session_stats SET data = x'', turns = NULL WHERE session_id IN (` + newRows + `) AND turns IS NOT NULL`,
+			`INSERT OR REPLACE INTO stats_read_to
  SELECT * FROM (SELECT 'chat_sessions', rowid, id FROM chat_sessions ORDER BY rowid DESC LIMIT 1) UNION ALL
  SELECT * FROM (SELECT 'chat_messages', rowid, id FROM chat_messages ORDER BY rowid DESC LIMIT 1) UNION ALL
  SELECT * FROM (SELECT 'chat_parts', rowid, id FROM chat_parts ORDER BY rowid DESC LIMIT 1)`,
-	},
-	ClaimFigures: `INSERT OR IGNORE INTO session_stats(session_id, data) SELECT id, x'' FROM chat_sessions WHERE id = ?`,
-	SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
+		},
+		ClaimFigures: `INSERT OR IGNORE INTO session_stats(session_id, data) SELECT id, x'' FROM chat_sessions WHERE id = ?`,
+		SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
   SELECT max(start_nano) FROM observations INDEXED BY idx_observations_below
   WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
  ) FROM observations WHERE trace_id = ?1 AND source = ?2`,
-}
+	}
+})
 
 // newRows selects the sessions that were inserted since figures were settled, or with such messages or parts: after the
 // row that was the last one then. If that has another number or is gone, all rows may be new.
@@ -64,7 +67,7 @@ func extract(column string, path ...string) string {
 
 // dialectOf finds out what a file has. tables are some of those that it has.
 func dialectOf(conn *sqlite.Conn, tables []string) (store.Dialect, error) {
-	d := dialect
+	d := *dialect()
 	d.Foreign = !slices.Contains(tables, "agenttrace_schema") || !slices.Contains(tables, "chat_sessions")
 	columns := map[string][]string{}
 	for _, table := range []string{"chat_sessions", "chat_parts", "annotations", "session_stats"} {

@@ -133,10 +133,10 @@ func checkHeader(path string, f *os.File) error {
 
 // required are the columns without which a file is not a session store: those of
 // the reference program's first version, which lacks the columns that [migrations] add.
-var required = map[string][]string{
-	"chat_sessions": without("mode", session.SessionColumns.Names()),
-	"chat_messages": session.MessageColumns.Names(),
-	"chat_parts":    without("continuation_run_id", session.PartColumns.Names()),
+var required = map[string]func() []string{
+	"chat_sessions": func() []string { return without("mode", session.SessionColumns().Names()) },
+	"chat_messages": func() []string { return session.MessageColumns().Names() },
+	"chat_parts":    func() []string { return without("continuation_run_id", session.PartColumns().Names()) },
 }
 
 func without(column string, columns []string) []string {
@@ -161,7 +161,7 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 		if err != nil {
 			return openError(path, err)
 		}
-		for _, column := range required[table] {
+		for _, column := range required[table]() {
 			if !slices.Contains(columns, column) {
 				return fmt.Errorf("open store %s: %w: the database has no column %s.%s; name another file",
 					path, store.ErrNotStore, table, column)

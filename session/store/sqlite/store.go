@@ -230,7 +230,7 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 	if err := exec(s.conn.Prep("BEGIN IMMEDIATE")); err != nil {
 		return err
 	}
-	t := &tx{conn: s.conn, dialect: &dialect}
+	t := &tx{conn: s.conn, dialect: dialect()}
 	// Every transaction has a stamp of its own, also within a millisecond and
 	// when the clock steps back, so that Exported forgets no later change.
 	s.touched = max(s.touched+1, time.Now().UnixMilli())

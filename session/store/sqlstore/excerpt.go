@@ -46,7 +46,7 @@ func (r *Reader) Excerpt(ctx context.Context, id string, q store.ExcerptQuery) (
 		case q.Messages != nil:
 			err = e.ofMessages(conn, q)
 		default:
-			e.Decisions, err = rowsOf(conn, store.DecisionTable, `SELECT `+store.DecisionTable.List+`
+			e.Decisions, err = rowsOf(conn, store.DecisionTable(), `SELECT `+store.DecisionTable().List+`
  FROM permission_decisions WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`, id, q.From.At)
 		}
 		if err != nil {
@@ -83,12 +83,12 @@ func excerptOf(conn Conn, id string, q store.ExcerptQuery) (*excerpt, error) {
 	from := `chat_messages m CROSS JOIN chat_parts p WHERE m.session_id = ?1 AND m.created_at >= ?2
  AND (m.created_at > ?2 OR m.id >= ?3) AND p.message_id = m.id`
 	if q.Messages == nil {
-		messages, err = rowsOf(conn, store.MessageTable, store.MessagesQuery, args...)
+		messages, err = rowsOf(conn, store.MessageTable(), store.MessagesQuery(), args...)
 	} else {
 		of := d.Elements("?2", "x") + ` CROSS JOIN chat_messages m`
 		args = []any{id, listOf(q.Messages)}
 		from = of + ` CROSS JOIN chat_parts p WHERE m.id = x.value AND m.session_id = ?1 AND p.message_id = m.id`
-		messages, err = rowsOf(conn, store.MessageTable, `SELECT `+store.MessageTable.Prefixed("m.")+` FROM `+of+`
+		messages, err = rowsOf(conn, store.MessageTable(), `SELECT `+store.MessageTable().Prefixed("m.")+` FROM `+of+`
  WHERE m.id = x.value AND m.session_id = ?1 ORDER BY m.created_at, m.id`, args...)
 	}
 	if err != nil {
@@ -126,7 +126,7 @@ func listOf(texts []string) string {
 func (e *excerpt) parts(conn Conn, from string, args ...any) error {
 	return conn.Query(`SELECT `+conn.Dialect().PartColumns+` FROM `+from, func(row store.Row) error {
 		var p session.Part
-		err := store.PartTable.Scan(row, &p)
+		err := store.PartTable().Scan(row, &p)
 		if at, ok := e.at[p.MessageID]; ok {
 			m := &e.Messages[at]
 			m.Parts = append(m.Parts, p)
@@ -176,11 +176,11 @@ func (e *excerpt) ofMessages(conn Conn, q store.ExcerptQuery) (err error) {
 	}
 	// An index has the decisions that name a message, and another those that name none. They are ordered here, as
 	// SQLite would rather read all decisions of the session in their order.
-	e.Decisions, err = rowsOf(conn, store.DecisionTable, `SELECT `+store.DecisionTable.Prefixed("r.")+` FROM `+
+	e.Decisions, err = rowsOf(conn, store.DecisionTable(), `SELECT `+store.DecisionTable().Prefixed("r.")+` FROM `+
 		ofMessages(d, "permission_decisions")+`
- UNION ALL SELECT `+store.DecisionTable.List+` FROM permission_decisions WHERE session_id = ?1 AND message_id IS NULL
+ UNION ALL SELECT `+store.DecisionTable().List+` FROM permission_decisions WHERE session_id = ?1 AND message_id IS NULL
  AND (`+in("part_id", "?3")+` OR `+in("tool_call_id", "?4")+`)`, id, messages, listOf(parts), listOf(calls))
-	slices.SortFunc(e.Decisions, func(a, b store.Decision) int {
+	e.Decisions = session.SortedRows(e.Decisions, func(a, b *store.Decision) int {
 		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), strings.Compare(a.ID, b.ID))
 	})
 	if err != nil || !q.Spans {

@@ -541,7 +541,7 @@ func (o *figureOrder) read(among []string, emit func(session.Session) error) err
 	if o.conn.Dialect().Figures {
 		query, args := o.kept(where, few, before)
 		err = eachSession(o.conn, query, args, func(s session.Session, row store.Row) error {
-			next := ranked{s, row.ColumnInt64(len(store.SessionTable.Columns))}
+			next := ranked{s, row.ColumnInt64(len(store.SessionTable().Columns))}
 			for len(made) > 0 && made[0].compare(next) < 0 {
 				if err := give(made[0].Session); err != nil {
 					return err
@@ -592,7 +592,7 @@ func (o *figureOrder) made(where conditions, before *ranked) (all []ranked, err 
 		err = o.figures(all)
 	}
 	all = slices.DeleteFunc(all, func(s ranked) bool { return before != nil && s.compare(*before) <= 0 })
-	slices.SortFunc(all, ranked.compare)
+	all = session.SortedRows(all, func(a, b *ranked) int { return a.compare(*b) })
 	return all, err
 }
 

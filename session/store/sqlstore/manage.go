@@ -258,8 +258,8 @@ func (w *Writer) RecordSources(ctx context.Context, sources ...*store.ImportSour
 func (r *Reader) ImportSources(ctx context.Context, prefix string) ([]store.ImportSource, error) {
 	return get(ctx, r, func(conn Conn) ([]store.ImportSource, error) {
 		const below = ` WHERE path >= ?1 AND substr(path, 1, length(?1)) = ?1 ORDER BY path`
-		found, err := rowsOf(conn, store.SourceTable,
-			`SELECT `+store.SourceTable.Prefixed("", "state")+` FROM import_sources`+below, prefix)
+		found, err := rowsOf(conn, store.SourceTable(),
+			`SELECT `+store.SourceTable().Prefixed("", "state")+` FROM import_sources`+below, prefix)
 		if err != nil {
 			return nil, err
 		}
@@ -274,7 +274,7 @@ func (r *Reader) ImportSources(ctx context.Context, prefix string) ([]store.Impo
 // ImportSource implements [store.ImportSources].
 func (r *Reader) ImportSource(ctx context.Context, path string) (store.ImportSource, error) {
 	return get(ctx, r, func(conn Conn) (store.ImportSource, error) {
-		found, err := only(conn, store.SourceTable, "source", store.SourceTable.ByKey, path)
+		found, err := only(conn, store.SourceTable(), "source", store.SourceTable().ByKey, path)
 		if err == nil {
 			err = sourceSessions(conn, ` WHERE path = ?1 ORDER BY path`, path,
 				func(string) *store.ImportSource { return &found })

@@ -90,7 +90,7 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 func eachSession(conn Conn, query string, args []any, fn func(session.Session, store.Row) error) error {
 	return conn.Query(query, func(found store.Row) error {
 		var row session.Session
-		if err := store.SessionTable.Scan(found, &row); err != nil {
+		if err := store.SessionTable().Scan(found, &row); err != nil {
 			return err
 		}
 		return fn(row, found)
@@ -200,14 +200,14 @@ func (r *Reader) Session(ctx context.Context, id string) (session.Session, error
 }
 
 func sessionOf(conn Conn, id string) (session.Session, error) {
-	return only(conn, store.SessionTable, "session",
+	return only(conn, store.SessionTable(), "session",
 		`SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s WHERE s.id = ?`, id)
 }
 
 // Decisions implements [store.Reader].
 func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decision, error) {
 	return own(ctx, r, func(conn Conn) ([]store.Decision, error) {
-		return rowsOf(conn, store.DecisionTable, `SELECT `+store.DecisionTable.List+` FROM permission_decisions
+		return rowsOf(conn, store.DecisionTable(), `SELECT `+store.DecisionTable().List+` FROM permission_decisions
  WHERE session_id = ? ORDER BY decided_at, id`, sessionID)
 	})
 }
@@ -219,7 +219,7 @@ func (r *Reader) Annotations(ctx context.Context, sessionIDs ...string) ([]store
 			return nil, nil
 		}
 		for _, id := range sessionIDs {
-			found, err := rowsOf(conn, store.AnnotationTable, `SELECT `+conn.Dialect().AnnotationColumns+` FROM annotations
+			found, err := rowsOf(conn, store.AnnotationTable(), `SELECT `+conn.Dialect().AnnotationColumns+` FROM annotations
  WHERE session_id = ? ORDER BY created_at, id`, id)
 			if err != nil {
 				return nil, err
@@ -233,8 +233,8 @@ func (r *Reader) Annotations(ctx context.Context, sessionIDs ...string) ([]store
 // SpanRefs implements [store.Reader].
 func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
 	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) {
-		return rowsOf(conn, store.SpanTable, `SELECT `+store.SpanTable.List+` FROM span_refs WHERE session_id = ?1
- UNION ALL SELECT `+store.SpanTable.Prefixed("", "facts_json")+` FROM observations WHERE session_id = ?1
+		return rowsOf(conn, store.SpanTable(), `SELECT `+store.SpanTable().List+` FROM span_refs WHERE session_id = ?1
+ UNION ALL SELECT `+store.SpanTable().Prefixed("", "facts_json")+` FROM observations WHERE session_id = ?1
   AND kind <> '`+store.KindEvaluation+`' ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID)
 	})
 }
@@ -379,7 +379,7 @@ func (r *Reader) observations(ctx context.Context, where string, args ...any) (i
 // Blob implements [store.Reader].
 func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
 	b, err := own(ctx, r, func(conn Conn) (store.Blob, error) {
-		return only(conn, store.BlobTables[kind], string(kind), store.BlobTables[kind].ByKey, digest)
+		return only(conn, store.BlobTables[kind](), string(kind), store.BlobTables[kind]().ByKey, digest)
 	})
 	if err == nil && b.Digest == "" { // another program's store has none
 		err = fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)
@@ -465,7 +465,7 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 			return
 		}
 		in.State = state.Portable()
-		in.RequestedIndexes, err = rowsOf(conn, store.IndexTable, `SELECT `+store.IndexTable.Prefixed("c.")+`
+		in.RequestedIndexes, err = rowsOf(conn, store.IndexTable(), `SELECT `+store.IndexTable().Prefixed("c.")+`
  FROM chat_messages m CROSS JOIN requested_indexes c WHERE c.message_id = m.id`+conn.Dialect().SameSession("c", "m")+`
  AND m.session_id = ? ORDER BY c.message_id, c.part_id`, id)
 		return
@@ -540,7 +540,7 @@ func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, er
 // mergedSpans returns a span for the rows s of spans of the session, the first argument. Before their table in FROM may
 // be others to join, after the condition another that begins with AND.
 func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.SpanRef, error) {
-	spans, err := rowsOf(conn, store.SpanTable, `SELECT `+store.SpanTable.Prefixed("s.")+` FROM `+others+
+	spans, err := rowsOf(conn, store.SpanTable(), `SELECT `+store.SpanTable().Prefixed("s.")+` FROM `+others+
 		`span_refs s WHERE s.session_id = ?1`+condition, args...)
 	if err != nil {
 		return nil, err
@@ -551,13 +551,13 @@ func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.Span
 	}
 	observed := make(map[int]bool) // by an observation that is as good as the next ones, or better
 	// A log record represents the span in which it was written if that reported nothing itself.
-	err = conn.Query(`SELECT `+store.SpanTable.Prefixed("s.", "facts_json")+` FROM `+others+`observations s
+	err = conn.Query(`SELECT `+store.SpanTable().Prefixed("s.", "facts_json")+` FROM `+others+`observations s
  WHERE s.session_id = ?1 AND s.span_id IS NOT NULL AND s.trace_id <> '' AND s.kind IS NOT NULL`+condition+`
  ORDER BY CASE WHEN s.source LIKE 'log-%' THEN 1 ELSE 0 END,
   CASE WHEN s.message_id IS NULL THEN 1 ELSE 0 END, s.source`,
 		func(row store.Row) error {
 			var span store.SpanRef
-			if err := store.SpanTable.Scan(row, &span); err != nil {
+			if err := store.SpanTable().Scan(row, &span); err != nil {
 				return err
 			}
 			i, known := at[[2]string{span.TraceID, span.SpanID}]
@@ -571,7 +571,7 @@ func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.Span
 			observed[i] = true
 			return nil
 		}, args...)
-	slices.SortFunc(spans, store.CompareSpans)
+	spans = session.SortedRows(spans, store.CompareSpans)
 	return spans, err
 }
 

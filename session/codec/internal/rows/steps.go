@@ -139,7 +139,7 @@ func modelCalls(s *codec.Session, messageID string, listed []session.Step) (call
 				StopReason: stats.Trace.StopReason, StartedAt: r.StartNano})
 		}
 	}
-	slices.SortStableFunc(calls, func(a, b session.Step) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
+	calls = session.SortedRows(calls, func(a, b *session.Step) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
 	return calls
 }
 
