@@ -254,16 +254,10 @@ func decodeValue(name string, data []byte, v any) error {
 // InvalidUTF8 returns the names of the columns of a row whose text is not valid UTF-8.
 func (columns Columns) InvalidUTF8(row any) (names []string) {
 	for i := range columns {
-		var text string
-		switch v := columns[i].Field(row).(type) {
-		case *string:
-			text = *v
-		case **string:
-			if *v != nil {
-				text = **v
-			}
+		if columns[i].isJSON {
+			continue
 		}
-		if !utf8.ValidString(text) {
+		if text, is := columns[i].Value(row).(string); is && !utf8.ValidString(text) {
 			names = append(names, columns[i].Name)
 		}
 	}

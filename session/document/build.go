@@ -340,7 +340,7 @@ func (b *builder) children() {
 			Archived: s.ArchivedAt != nil,
 		})
 	}
-	slices.SortFunc(b.doc.Children, func(x, y Child) int {
+	b.doc.Children = session.SortedRows(b.doc.Children, func(x, y *Child) int {
 		return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), cmp.Compare(x.SessionID, y.SessionID))
 	})
 }

@@ -493,8 +493,7 @@ func (f *Follower) Idle(now time.Time) []News {
 			news = append(news, reported)
 		}
 	}
-	slices.SortFunc(news, func(x, y News) int { return strings.Compare(x.SessionID, y.SessionID) })
-	return news
+	return session.SortedRows(news, func(x, y *News) int { return strings.Compare(x.SessionID, y.SessionID) })
 }
 
 // Prune forgets the sessions that are not kept, except those at work, and returns their ids.

@@ -564,8 +564,8 @@ func Blame(good, bad []*Run, confidence float64) []Culprit {
 	const near = 0.9
 	all = slices.DeleteFunc(all, func(c Culprit) bool { return apart(&c) < near*best })
 	lacks := map[bool]int{true: 1} // what bad runs do says more than what they lack
-	slices.SortStableFunc(all, func(a, b Culprit) int {
-		return cmp.Or(cmp.Compare(a.Call, b.Call), -cmp.Compare(apart(&a), apart(&b)),
+	all = session.SortedRows(all, func(a, b *Culprit) int {
+		return cmp.Or(cmp.Compare(a.Call, b.Call), -cmp.Compare(apart(a), apart(b)),
 			cmp.Compare(lacks[a.Missing], lacks[b.Missing]), cmp.Compare(len(a.Step), len(b.Step)))
 	})
 	return all

@@ -418,7 +418,7 @@ func (o *own) partOf(messageID string, p *spans.Part, place int, atNano int64, r
 // closeRanks numbers the parts of a user message from 0, in their order: they all
 // come in one span, so that one which is missing has left nothing behind.
 func (o *own) closeRanks(parts []spans.Part) {
-	slices.SortStableFunc(parts, func(p, q spans.Part) int { return cmp.Compare(p.Index, q.Index) })
+	copy(parts, session.SortedRows(parts, func(p, q *spans.Part) int { return cmp.Compare(p.Index, q.Index) }))
 	for i := range parts {
 		if parts[i].Index != int64(i) {
 			o.problem("the parts of the user message are not numbered from 0")

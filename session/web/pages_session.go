@@ -238,7 +238,7 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 		text += " · " + document.Brief(c.TotalTokens) + " tokens"
 		p.Events = append(p.Events, treeEvent{c.CreatedAt, kind, text, Address("s", c.SessionID)})
 	}
-	slices.SortFunc(p.Events, func(x, y treeEvent) int {
+	p.Events = session.SortedRows(p.Events, func(x, y *treeEvent) int {
 		return cmp.Or(cmp.Compare(x.At, y.At), strings.Compare(x.Link, y.Link))
 	})
 	return v.show(w, r, page{Title: "Tree · " + title(doc)}, "tree", p)
@@ -314,7 +314,7 @@ func (v *pages) stops(r *http.Request) (stops []stop, wanted func(stop) bool, er
 				stops = append(stops, stop{turn: n})
 			}
 		}
-		slices.SortFunc(stops, func(x, y stop) int { return cmp.Compare(x.turn, y.turn) })
+		stops = session.SortedRows(stops, func(x, y *stop) int { return cmp.Compare(x.turn, y.turn) })
 		none = notFound("%q is in no turn of the session", q.Get("q"))
 	} else {
 		o, err := v.Sessions.LoadOutline(r.Context(), id)

@@ -359,7 +359,7 @@ type agentdbgTurn struct {
 }
 
 func agentdbgBuild(r *agentdbgRun, report rows.Reporter) *codec.Session {
-	slices.SortStableFunc(r.events, func(a, b agentdbgEvent) int { return cmp.Compare(a.order, b.order) })
+	r.events = session.SortedRows(r.events, func(a, b *agentdbgEvent) int { return cmp.Compare(a.order, b.order) })
 	status, agent, n := cmp.Or(r.meta.Text("status"), agentdbgStatusRunning), "agentdbg", len(r.events)
 	if r.meta.Has("trace_id") || n > 0 && r.events[0].span {
 		agent = "maida"

@@ -47,7 +47,7 @@ func decodeOpencode(db *database) error {
 		for i := range messages {
 			messages[i].parts = of[messages[i].id]
 		}
-		slices.SortStableFunc(messages, func(a, b opencodeRecord) int {
+		messages = session.SortedRows(messages, func(a, b *opencodeRecord) int {
 			return cmp.Or(cmp.Compare(a.at(), b.at()), cmp.Compare(a.id, b.id))
 		})
 		return opencodeSession(db.source, row, messages)

@@ -48,7 +48,7 @@ var decodeVSCode decoder = func(from *source, text []byte) []*codec.Session {
 	if of := rows.Read(string(d.beside("../workspace.json"))); of != nil {
 		d.b.workspace(uriPath(cmp.Or(of.Text("folder"), path.Dir(of.Text("workspace")))))
 	}
-	slices.SortStableFunc(requests, func(a, b listed) int {
+	requests = session.SortedRows(requests, func(a, b *listed) int {
 		return cmp.Compare(moment(a.Object, "timestamp"), moment(b.Object, "timestamp"))
 	})
 	for _, o := range requests {

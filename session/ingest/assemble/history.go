@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -103,7 +104,7 @@ func (r *request) order(before []*request) {
 	// two requests, and only the order of arrival remains.
 	if answers <= 1 {
 		rank := []string{"assistant", "tool", "user"}
-		slices.SortStableFunc(news, func(x, y fact.Message) int {
+		news = session.SortedRows(news, func(x, y *fact.Message) int {
 			return cmp.Compare(slices.Index(rank, x.Role), slices.Index(rank, y.Role))
 		})
 	}

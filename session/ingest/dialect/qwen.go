@@ -2,10 +2,10 @@ package dialect
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -57,7 +57,7 @@ func readQwenSpan(s *Span, out *Emitter) {
 		}
 		// The client gathers the text of a stream before the thoughts that led to it.
 		rank := map[string]int{fact.PartReasoning: -1}
-		slices.SortStableFunc(f.Output, func(p, q fact.Part) int { return rank[p.Kind] - rank[q.Kind] })
+		f.Output = session.SortedRows(f.Output, func(p, q *fact.Part) int { return rank[p.Kind] - rank[q.Kind] })
 	case "qwen-code.subagent":
 		// Without an id, the spans below it show what is the sub-agent's.
 		f := content(fact.Turn)
