@@ -170,7 +170,7 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		{"fresh_r", 26, 8, 2, false}, {"fresh_s", 26, 16, 3, false}, {"fresh_t", 26, 16, 3, false},
 		{"fresh_u", 26, 12, 3, true}, {"fresh_v", 26, 6, 1, true},
 		{"fresh_w", 26, 6, 1, true}} {
-		if i%testscale.Rounds(4, 1) != 2 % testscale.Rounds(4, 1) {
+		if i%testscale.Rounds(4, 1) != 2%testscale.Rounds(4, 1) {
 			continue
 		}
 		secrets, harmless := readCorpus(t, c.name+".txt", c.times), readCorpus(t, c.name+"_harmless.txt", 1)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/extension/sessionview"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/price"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -218,7 +218,7 @@ func newPricesList() *cobra.Command {
 				known[name] = true
 			}
 		}
-		slices.SortFunc(models, func(a, b price.Model) int { return strings.Compare(nameOf(a), nameOf(b)) })
+		models = session.SortedRows(models, func(a, b *price.Model) int { return strings.Compare(nameOf(*a), nameOf(*b)) })
 		switch {
 		case x.JSON:
 			return writeJSON(cmd, models)

@@ -103,10 +103,9 @@ func (t *Table) Models() []Model {
 			})
 		}
 	}
-	slices.SortFunc(all, func(a, b Model) int {
+	return session.SortedRows(all, func(a, b *Model) int {
 		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.ID, b.ID))
 	})
-	return all
 }
 
 // Len returns the number of models with a price, over all providers.
