@@ -155,6 +155,9 @@ func newPrices() *cobra.Command {
 }
 
 func printLists(cmd *cobra.Command, lists []price.List) error {
+	if len(lists) == 0 {
+		return nil
+	}
 	rows := [][]string{{"LIST", "CHECKED", "PRICES", "FILE"}}
 	for _, l := range lists {
 		rows = append(rows, []string{l.Name, l.CheckedAt.Local().Format(time.DateOnly), document.Count(int64(l.Models)),

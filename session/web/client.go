@@ -52,9 +52,10 @@ func Dial(ctx context.Context, address, token string) (store.Service, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}
 		c.base = &url.URL{Scheme: "http", Host: "localhost"}
-	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, Invalidf("", "", "%q is not the address of a collector; "+
-			"write http://host:port, https://host:port or unix:///path/of/socket", address)
+	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" ||
+		u.RawQuery != "" || strings.Contains(u.Path+"/", Prefix) {
+		return nil, Invalidf("", "", "%q is not the address of a collector; write http://host:port, https://host:port or "+
+			"unix:///path/of/socket, without the path of a page or of the API", address)
 	} else if c.base = u; token != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
 		return nil, Invalidf("", "", "a token is not sent to %s, because others can read it on the way; use https",
 			u.Host)
@@ -173,7 +174,8 @@ func (c *client) refused(response *http.Response) error {
 			"with, or the file with the suffix .key beside its store",
 			store.ErrDenied, c.base.Redacted(), response.Status)
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		return fmt.Errorf("%w: %s has no sessions: it answers %s; name the address of a collector's session_view",
+		return fmt.Errorf("%w: %s has no sessions: it answers %s; name the address of a collector's session_view, "+
+			"without the path of a page",
 			store.ErrUnavailable, c.base.Redacted(), response.Status)
 	}
 	return fmt.Errorf("%w: the collector at %s answers %s", store.ErrUnavailable, c.base.Redacted(), response.Status)

@@ -230,7 +230,9 @@ func classify(err error) error {
 		return err
 	}
 	switch sqlite.ErrCode(err).ToPrimary() {
-	case sqlite.ResultFull, sqlite.ResultIOErr, sqlite.ResultBusy, sqlite.ResultLocked, sqlite.ResultReadOnly,
+	case sqlite.ResultFull:
+		return fmt.Errorf("%w: %w; free space on that disk, or name a store on another", store.ErrUnavailable, err)
+	case sqlite.ResultIOErr, sqlite.ResultBusy, sqlite.ResultLocked, sqlite.ResultReadOnly,
 		sqlite.ResultCantOpen, sqlite.ResultNoMem, sqlite.ResultInterrupt, sqlite.ResultProtocol:
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
