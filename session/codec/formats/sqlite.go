@@ -33,7 +33,7 @@ import (
 func sqliteDecodeFile(ctx context.Context, path string, _ codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return codec.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-		r, err := sqlitestore.OpenReader(ctx, path)
+		r, err := sqlitestore.OpenOnce(ctx, path)
 		if err != nil {
 			return err
 		}

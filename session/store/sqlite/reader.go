@@ -38,15 +38,21 @@ type file struct {
 	closed  atomic.Bool
 	pool    *sqlitex.Pool
 	dialect store.Dialect
+	once    bool
 }
 
 // OpenReader opens the store at path for reading. It never creates the file: the error for one that is not there wraps
 // store.ErrNotFound. Other errors are those of [Open].
-func OpenReader(ctx context.Context, path string) (*Reader, error) {
+func OpenReader(ctx context.Context, path string) (*Reader, error) { return openFile(ctx, path, false) }
+
+// OpenOnce is [OpenReader] of a file that is read once: see [Undisturbed].
+func OpenOnce(ctx context.Context, path string) (*Reader, error) { return openFile(ctx, path, true) }
+
+func openFile(ctx context.Context, path string, once bool) (*Reader, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
-	f := &file{path: path}
+	f := &file{path: path, once: once}
 	if err := f.open(ctx); err != nil {
 		return nil, err
 	}
@@ -132,19 +138,40 @@ func (f *file) open(ctx context.Context) error {
 	err = checkHeader(f.path, opened)
 	files.close(opened)
 	if err == nil {
-		err = f.openPool(ctx, f.path, sqlite.OpenReadOnly)
+		address, flags := f.path, sqlite.OpenReadOnly
+		if f.once {
+			address, flags = Undisturbed(f.path)
+		}
+		err = f.openPool(ctx, address, flags)
 	}
 	if err == nil || !isCantOpen(err) {
 		return err
 	}
-	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a read-only directory. Without a -wal
-	// nobody is writing it, so it can be read as it lies there.
-	if _, err := os.Stat(f.path + "-wal"); errors.Is(err, fs.ErrNotExist) {
-		uri := (&url.URL{Scheme: "file",
-			Opaque: (&url.URL{Path: f.path}).EscapedPath(), RawQuery: "immutable=1"}).String()
-		return f.openPool(ctx, uri, sqlite.OpenReadOnly|sqlite.OpenURI)
+	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a read-only directory.
+	if address, flags := Undisturbed(f.path); address != f.path {
+		return f.openPool(ctx, address, flags)
 	}
 	return err
+}
+
+// Undisturbed returns how to open a database of another program for reading. One in WAL mode that no program has open
+// is read as it lies there, because a connection that only reads would leave a -wal and a -shm beside it.
+func Undisturbed(path string) (address string, flags sqlite.OpenFlags) {
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if _, err := os.Stat(path + suffix); err == nil {
+			return path, sqlite.OpenReadOnly
+		}
+	}
+	head := make([]byte, 20)
+	if f, err := os.Open(path); err == nil {
+		_, _ = f.Read(head)
+		f.Close()
+	}
+	if head[19] != 2 { // another mode
+		return path, sqlite.OpenReadOnly
+	}
+	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String(),
+		sqlite.OpenReadOnly | sqlite.OpenURI
 }
 
 func isCantOpen(err error) bool {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,33 +15,29 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/newfile"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // lockWait is how long a reader waits for a program that is writing.
 const lockWait = 5 * time.Second
 
-// OpenDatabase opens the database at path for reading. It writes nothing beside it, and another process may be writing
+// OpenDatabase opens the database at path for reading. It leaves nothing beside it, and another process may be writing
 // it. The caller closes the connection. An error is one of the file system, or of a file that is not a database.
 func OpenDatabase(path string) (*sqlite.Conn, error) {
 	if ok, err := IsDatabase(path); err != nil || !ok {
 		return nil, cmp.Or(err, errors.New("not an SQLite database"))
 	}
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
-	if err == nil {
-		conn.SetBusyTimeout(lockWait)
-		// Only a look into the file reports whether it can be read.
-		if err = sqlitex.ExecuteTransient(conn, "SELECT 1 FROM sqlite_schema", nil); err == nil {
-			return conn, nil
-		}
-		err = errors.Join(err, conn.Close())
-	}
-	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a
-	// read-only directory. Without a -wal nobody is writing it.
-	if _, statErr := os.Stat(path + "-wal"); !errors.Is(statErr, fs.ErrNotExist) {
+	address, flags := sqlitestore.Undisturbed(path)
+	conn, err := sqlite.OpenConn(address, flags)
+	if err != nil {
 		return nil, err
 	}
-	uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String()
-	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
+	conn.SetBusyTimeout(lockWait)
+	// Only a look into the file reports whether it can be read.
+	if err := sqlitex.ExecuteTransient(conn, "SELECT 1 FROM sqlite_schema", nil); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // QueryDatabase calls each for the rows of a query in the database at path, up to the error, if there is one.
