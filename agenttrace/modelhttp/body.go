@@ -30,7 +30,6 @@ type tap struct {
 
 	mu       sync.Mutex // guards what follows
 	finished bool
-	open     Decoder // decompresses the body, nil where it is as it is
 	// dropped reports that the body is too large, or encoded otherwise.
 	dropped bool
 	// length is that of the whole body, if it is positive.
@@ -38,7 +37,8 @@ type tap struct {
 	answer       *answer
 	dec          modelapi.Decoder
 	split        modelapi.Stream // nil if the body is one document
-	// buf is a document or compressed stream until its end.
+	inflater     *inflater       // nil if the body is not compressed
+	// buf is a document until its end.
 	buf []byte
 }
 
@@ -46,9 +46,10 @@ func newTap(x *exchange, resp *http.Response) io.ReadCloser {
 	a := x.flight.newAnswer()
 	b := &tap{x: x, answer: a, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength}
 	b.split = modelapi.StreamOf(resp.Header.Get("Content-Type"), x.t.o.MaxBodyBytes)
-	var known bool
-	if b.open, known = x.t.o.decoder(resp.Header); !known {
+	if open, known := x.t.o.decoder(resp.Header); !known {
 		b.dropped, b.split = true, nil
+	} else if open != nil {
+		b.inflater = newInflater(open, b.feed, b.recovered)
 	}
 	return &modelapi.Body{ReadCloser: resp.Body, Took: b.took, Closed: b.closed}
 }
@@ -63,12 +64,13 @@ func (b *tap) took(p []byte, err error) {
 	}
 	defer b.recovered()
 	b.read += int64(len(p))
-	if b.split != nil && b.open == nil {
-		b.split.Feed(p, b.dec.Event)
+	if b.inflater != nil {
+		b.inflater.feed(p)
 	} else {
-		b.keep(p)
+		b.feed(p)
 	}
 	switch {
+	case b.finished: // the parser panicked
 	case errors.Is(err, io.EOF):
 		b.end(true)
 	case err != nil:
@@ -107,30 +109,30 @@ func (b *tap) recovered() {
 	}
 }
 
-// keep appends to the document.
-func (b *tap) keep(p []byte) {
-	if b.dropped {
-		return
-	}
-	if len(b.buf)+len(p) > b.x.t.o.MaxBodyBytes {
+// feed parses a stream, or appends to the document.
+func (b *tap) feed(p []byte) {
+	switch {
+	case b.split != nil:
+		b.split.Feed(p, b.dec.Event)
+	case b.dropped:
+	case len(b.buf)+len(p) > b.x.t.o.MaxBodyBytes:
 		b.buf, b.dropped = nil, true
-		return
+	default:
+		b.buf = append(b.buf, p...)
 	}
-	b.buf = append(b.buf, p...)
 }
 
 // parse parses what was kept. It reports whether the body is whole as far as its framing shows.
 func (b *tap) parse() (whole bool) {
-	data := b.buf
-	b.buf = nil
-	if b.open != nil && len(data) > 0 {
-		data, whole = inflate(b.open, data, b.x.t.o.MaxBodyBytes)
+	if b.inflater != nil {
+		b.inflater.end()
 	}
 	if b.split != nil {
-		b.split.Feed(data, b.dec.Event)
 		b.split.End(b.dec.Event)
-		return whole
+		return false
 	}
+	data := b.buf
+	b.buf = nil
 	if whole = len(data) > 0 && modelapi.Valid(data); whole {
 		b.dec.Body(data)
 	}
@@ -168,15 +170,48 @@ func inflate(open Decoder, data []byte, limit int) (out []byte, whole bool) {
 	return out, err == nil
 }
 
+// inflater decompresses a stream as it comes. Decoders read, so they do it in a goroutine.
+type inflater struct {
+	*io.PipeWriter
+	done chan struct{}
+}
+
+func newInflater(open Decoder, each func([]byte), recovered func()) *inflater {
+	r, w := io.Pipe()
+	z := &inflater{w, make(chan struct{})}
+	go func() {
+		defer close(z.done)
+		defer r.Close() // what comes after the end, or after an error, is left
+		defer recovered()
+		d, err := open(r)
+		for buf, n := make([]byte, 4<<10), 0; err == nil; {
+			n, err = d.Read(buf)
+			each(buf[:n])
+		}
+	}()
+	return z
+}
+
+// feed returns when each was called with all that can be decompressed: an empty piece is read after the one before it.
+func (z *inflater) feed(p []byte) {
+	_, _ = z.Write(p)
+	_, _ = z.Write(nil)
+}
+
+// end is the end of what is fed.
+func (z *inflater) end() {
+	_ = z.Close()
+	<-z.done
+}
+
 // end ends the answer at the end of the body, or where the caller closed it.
 func (b *tap) end(atEnd bool) {
-	if b.dropped {
-		b.finished = true
-		b.x.flight.unparsed("the answer is too large or encoded")
-		return
-	}
 	whole := b.parse()
 	switch {
+	case b.finished: // the parser panicked
+	case b.dropped:
+		b.finished = true
+		b.x.flight.unparsed("the answer is too large or encoded")
 	case b.answer.Err != nil:
 		b.finish(b.answer.Err)
 	case b.answer.Ended:

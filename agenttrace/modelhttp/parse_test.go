@@ -1,6 +1,8 @@
 package modelhttp
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -112,4 +114,20 @@ func TestEveryPathOfTheAPIsIsRecognized(t *testing.T) {
 			t.Errorf("%s: %+v", test.url, got)
 		}
 	}
+}
+
+// TestACompressedAnswerIsSeenAsItComes: what the server has flushed is decompressed before its answer ends.
+func TestACompressedAnswerIsSeenAsItComes(t *testing.T) {
+	open, _ := new(Options).decoder(http.Header{"Content-Encoding": {"gzip"}})
+	var sent, got, want bytes.Buffer
+	w, z := gzip.NewWriter(&sent), newInflater(open, func(data []byte) { got.Write(data) }, recovered)
+	for want.Len() < 90_000 {
+		_, _ = io.MultiWriter(w, &want).Write(bytes.Repeat([]byte("data: {}\n\n"), 1+want.Len()))
+		_ = w.Flush()
+		z.feed(sent.Next(sent.Len() / 2))
+		if z.feed(sent.Next(sent.Len())); got.String() != want.String() {
+			t.Fatalf("%d bytes of %d", got.Len(), want.Len())
+		}
+	}
+	z.end()
 }
