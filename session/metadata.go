@@ -182,6 +182,15 @@ func ParseUIPart(dataJSON string) (UIPart, error) {
 	return p.UIPart, err
 }
 
+// DataURLSize is how many bytes a data: URL holds.
+func DataURLSize(url string) int {
+	head, body, _ := strings.Cut(url, ",")
+	if strings.HasSuffix(head, ";base64") {
+		return len(strings.TrimRight(body, "=")) * 3 / 4
+	}
+	return len(body)
+}
+
 // Trace returns our metadata of the part: that of a tool call in toolMetadata, of any other part in providerMetadata.
 func (p *UIPart) Trace() ToolTrace {
 	if IsToolType(p.Type) {

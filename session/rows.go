@@ -312,6 +312,8 @@ type ToolTrace struct {
 	OutputPath   string `json:"output_path,omitempty"`
 	OutputSize   int64  `json:"output_size,omitempty"`
 	OutputSHA256 string `json:"output_sha256,omitempty"`
+	// Size is the size in bytes of a text or a file that was truncated.
+	Size int64 `json:"size,omitempty"`
 	// ChildSessionID is the session that the call started.
 	ChildSessionID string `json:"child_session_id,omitempty"`
 	ErrorType      string `json:"error_type,omitempty"`

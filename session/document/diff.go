@@ -151,7 +151,8 @@ func Compare(a, b *Document, o CompareOptions) *Diff {
 func compared(doc, other *Document) Compared {
 	s := &doc.Session
 	return Compared{
-		SessionID: s.ID, Title: s.Title, Agent: s.Agent, Model: s.Model, Turns: len(doc.Turns), CreatedAt: s.CreatedAt,
+		SessionID: s.ID, Title: Name(s.Title, s.Opening), Agent: s.Agent, Model: s.Model, Turns: len(doc.Turns),
+		CreatedAt: s.CreatedAt,
 		ToolCalls: doc.Totals.ToolCalls, Usage: doc.Totals.Usage, CostUSD: doc.Totals.CostUSD,
 		DurationMS: doc.Totals.DurationMS,
 		ForkOf:     s.Origin != nil && s.Origin.Fork && s.Origin.SessionID == other.Session.ID,

@@ -12,6 +12,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/tidwall/gjson"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -178,6 +179,8 @@ type File struct {
 	MediaType string `json:"media_type"`
 	URL       string `json:"url,omitempty"`
 	Size      *int   `json:"size,omitempty"`
+	// Omitted is how many bytes it had that were not stored.
+	Omitted int64 `json:"omitted_bytes,omitempty"`
 
 	content string
 }
@@ -319,15 +322,15 @@ func (b *builder) part(row *session.Part) *Part {
 // file keeps the name of a file and what is known of its content.
 func file(d *session.UIPart) *File {
 	f := &File{Name: d.Filename, MediaType: d.MediaType, URL: session.Deref(d.URL)}
-	head, body, ok := strings.Cut(f.URL, ",")
-	if !ok || !strings.HasPrefix(head, "data:") {
-		return f
+	switch head, _, ok := strings.Cut(f.URL, ","); {
+	case f.URL == "":
+		f.Omitted = d.Trace().Size
+	case !ok || !strings.HasPrefix(head, "data:"):
+	case strings.Contains(f.URL, redact.TruncatedMarker+"["):
+		f.URL, f.Omitted = head+",…", d.Trace().Size*3/4 // that of the address
+	default:
+		f.Size, f.content, f.URL = new(session.DataURLSize(f.URL)), f.URL, head+",…"
 	}
-	size := len(body)
-	if strings.HasSuffix(head, ";base64") {
-		size = len(strings.TrimRight(body, "=")) * 3 / 4
-	}
-	f.URL, f.Size, f.content = head+",…", &size, f.URL
 	return f
 }
 

@@ -358,6 +358,9 @@ func (w Words) block(p *Part) Block {
 		if f.Size != nil {
 			facts = append(facts, Bytes(int64(*f.Size)))
 		}
+		if f.Omitted > 0 {
+			facts = append(facts, f.omitted())
+		}
 		b := reference(cmp.Or(f.Name, address, "unnamed"), address, facts...)
 		if m, ok := MediaOf(f.Content()); ok && m.IsImage() {
 			b.Images = []Media{m}

@@ -409,6 +409,9 @@ func (p *Part) Provenance() (all []Field) {
 		return nil
 	}
 	add(p.Truncated, "incomplete", "the end was lost on the way")
+	if p.File != nil {
+		add(p.File.Omitted > 0, "incomplete", p.File.omitted())
+	}
 	if c := p.Tool; c != nil {
 		add(c.Stub, "incomplete", "the span of the call never arrived")
 		add(c.InputWithheld, "withheld", "the client does not report the input")

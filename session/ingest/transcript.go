@@ -358,7 +358,8 @@ func modelPart(row *session.Part) (*fact.Part, *session.UIPart) {
 	case p.Type == "reasoning":
 		return &fact.Part{Kind: fact.PartReasoning, Text: session.Deref(p.Text)}, nil
 	case p.Type == "file":
-		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: session.Deref(p.URL), Name: p.Filename}, nil
+		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: session.Deref(p.URL), Name: p.Filename,
+			Omitted: p.Trace().Size}, nil
 	case p.Type == session.TypeContext:
 		var data struct {
 			Text string `json:"text"`

@@ -42,9 +42,14 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 			w.texts = append(w.texts, p.Text)
 		}
 	case fact.PartFile:
-		w.add("file", key, from, to, session.UIPart{
+		file := session.UIPart{
 			Type: "file", MediaType: cmp.Or(p.MediaType, "application/octet-stream"), URL: &p.URL, Filename: p.Name,
-		})
+		}
+		if p.Omitted > 0 {
+			file.ProviderMetadata = map[string]json.RawMessage{
+				"agenttrace": fmt.Appendf(nil, `{"truncated":true,"size":%d}`, p.Omitted)}
+		}
+		w.add("file", key, from, to, file)
 	case fact.PartContext:
 		w.add(session.TypeContext, key, from, to, dataPart{session.TypeContext, map[string]string{"text": p.Text}})
 	case fact.PartSource:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -470,7 +471,7 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 		}
 	}
 	if len(p.URL) > inlineSize && hasPrefix(p.URL, "data:") {
-		p.URL = ""
+		p.URL, p.Omitted = "", int64(session.DataURLSize(p.URL))
 	}
 	for _, of := range []string{o.str("modality"), "image", "audio", "video"} {
 		if p.MediaType == "" && of != "" && strings.Contains(o.str("modality", "type"), of) {
@@ -486,14 +487,12 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 	return append(parts, p)
 }
 
-// dataURL returns bytes in base64, or text, as a data: URL. The caller drops what is too long.
+// dataURL returns bytes in base64, or text, as a data: URL.
 func dataURL(mediaType, s string) string {
-	if len(s) <= inlineSize {
-		_, err := base64.StdEncoding.DecodeString(s)
-		_, urlErr := base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "="))
-		if err != nil && urlErr != nil {
-			s = base64.StdEncoding.EncodeToString([]byte(s))
-		}
+	_, err := base64.StdEncoding.DecodeString(s)
+	_, urlErr := base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "="))
+	if err != nil && urlErr != nil {
+		s = base64.StdEncoding.EncodeToString([]byte(s))
 	}
 	return "data:" + mediaType + ";base64," + s
 }

@@ -218,6 +218,8 @@ type Part struct {
 	MediaType string          `json:"media_type,omitempty"`
 	URL       string          `json:"url,omitempty"`
 	Data      json.RawMessage `json:"data,omitempty"`
+	// Omitted is how many bytes a file has that are not kept.
+	Omitted int64 `json:"omitted,omitempty"`
 }
 
 // Usage is a count of tokens. Tokens is disjoint, whatever the Basis was. See [Stated].
