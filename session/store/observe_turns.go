@@ -168,9 +168,7 @@ type window struct {
 // windows are those of an owner that must be rebuilt because of what was touched, in order of time: from where a turn
 // opens to where another one does, where nothing reaches across.
 func (o *observer) windows(w *ownerWork) (found []window) {
-	touched := slices.Clone(w.touched)
-	slices.SortFunc(touched, func(x, y timeRange) int { return cmp.Compare(x.from, y.from) })
-	for _, at := range touched {
+	for _, at := range session.SortedRows(w.touched, func(x, y *timeRange) int { return cmp.Compare(x.from, y.from) }) {
 		if n := len(found); n > 0 && at.to < found[n-1].to {
 			continue // it is in a window that was found
 		}

@@ -140,7 +140,7 @@ func otlpNewIDs(s *codec.Session) *otlpIds {
 			i.refs = append(i.refs, p)
 		}
 	}
-	slices.SortFunc(i.refs, func(x, y otlpPlace) int {
+	i.refs = session.SortedRows(i.refs, func(x, y *otlpPlace) int {
 		return cmp.Or(cmp.Compare(x.start, y.start), strings.Compare(x.ref.TraceID, y.ref.TraceID),
 			strings.Compare(x.ref.SpanID, y.ref.SpanID))
 	})
