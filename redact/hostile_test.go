@@ -83,6 +83,8 @@ func TestTextsMayEndAnywhere(t *testing.T) {
 			}
 		}
 	}
+	dump := "00000000: 70773d 70773d 70773d 70773d 70773d 74756c\n" // more bytes than a line of a dump has
+	texts = append(texts, dump+dump, "00000000: 7077 3d5f 5f52 4544 4143 5445 445f 5f61\n", "0000000 70773d74 6c70")
 	for _, e := range readCases(t, "people_v")[:150] {
 		for end := range e.text {
 			texts = append(texts, e.text[:end])

@@ -68,16 +68,22 @@ const maxReach = 4 * maxStatement
 
 // changed returns the bounds of what is in after and was not in before, with what labels there reach.
 func changed(before, after string) span {
-	const step = 32 // bytes that are compared at once
-	lo, n := 0, min(len(before), len(after))
-	for lo+step <= n && before[lo:lo+step] == after[lo:lo+step] {
-		lo += step
-	}
-	hi, back := len(after), len(before)
-	for hi-step >= lo && back-step >= lo && before[back-step:back] == after[hi-step:hi] {
-		hi, back = hi-step, back-step
-	}
+	lo, _, hi := difference(before, after)
 	return span{max(0, lo-maxReach), min(len(after), hi+maxReach)}
+}
+
+// difference returns the bounds of what differs, before[lo:back] and after[lo:hi].
+func difference(before, after string) (lo, back, hi int) {
+	hi, back = len(after), len(before)
+	for _, step := range [...]int{32, 1} { // bytes that are compared at once
+		for lo+step <= min(hi, back) && before[lo:lo+step] == after[lo:lo+step] {
+			lo += step
+		}
+		for min(hi, back)-step >= lo && before[back-step:back] == after[hi-step:hi] {
+			hi, back = hi-step, back-step
+		}
+	}
+	return lo, back, hi
 }
 
 // custom passes what is left to Config.Func, strings of JSON one by one.

@@ -301,20 +301,15 @@ func hexDump(c *scan, at, _ int) (int, int) {
 	if out == text {
 		return 0, 0
 	}
-	first, last := 0, len(text)
-	for text[first] == out[first] {
-		first++
-	}
-	for k := len(out); last > first && k > first && text[last-1] == out[k-1]; k-- {
-		last--
-	}
-	return rows[first/dumpWidth].lo, rows[max(first, last-1)/dumpWidth].hi
+	lo, hi, _ := difference(text, out)
+	lo = min(lo, len(text)-1) // where only something was added
+	return rows[lo/dumpWidth].lo, rows[max(lo, hi-1)/dumpWidth].hi
 }
 
 // dumpWidth is how many bytes a line of a dump has.
 const dumpWidth = 16
 
-// dumped appends the bytes that a line of a dump has between its address and their text.
+// dumped appends the bytes that a line of a dump has between its address and their text, of one line at most.
 func dumped(plain []byte, line string) []byte {
 	i := skip(line, 0, len(line), " \t")
 	i = run(line, i+len(line[i:])-len(strings.TrimPrefix(line[i:], "0x")), hexSet)
@@ -322,7 +317,8 @@ func dumped(plain []byte, line string) []byte {
 	for n := 0; n < dumpWidth; {
 		i = skip(line, i, i+2, " ")
 		end := run(line, i, hexSet)
-		if size := end - i; size == 0 || size%2 > 0 || size > 8 || line[i-1] != ' ' || end < len(line) && line[end] != ' ' {
+		if size := end - i; size == 0 || size%2 > 0 || n+size/2 > dumpWidth || size > 8 || line[i-1] != ' ' ||
+			end < len(line) && line[end] != ' ' {
 			break
 		}
 		b, _ := hex.DecodeString(line[i:end])
