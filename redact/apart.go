@@ -66,13 +66,15 @@ func (m *mention) tuples() {
 func (m *mention) parallel() bool {
 	from, to := m.c.line(m.lo)
 	before := skipBack(m.s, m.lo, from, " $*")
+	if (before == from || m.s[before-1] != ',') && !strings.HasPrefix(m.s[m.hi:], ",") {
+		return false // most labels
+	}
 	sign := until(m.s[:to], m.hi, maxKey, "=\"'")
-	if sign >= to-1 || m.s[sign] != '=' || !oneByteOf(" :", m.s[sign-1]) ||
-		(before == from || m.s[before-1] != ',') && !strings.HasPrefix(m.s[m.hi:], ",") {
+	if sign >= to-1 || m.s[sign] != '=' || !oneByteOf(" :", m.s[sign-1]) {
 		return false
 	}
 	names := m.s[from:sign]
-	if strings.Trim(names, " ,:$*()") == "" || run(names, 0, keyBytes|space|comma|colonAt|dollar) < len(names) {
+	if run(names, 0, keyBytes|space|comma|colonAt|dollar) < len(names) {
 		return false
 	}
 	m.tuple(sign+1, to, strings.Count(names, ",")+1, strings.Count(m.s[from:m.lo], ","))
@@ -417,8 +419,8 @@ func (c *scan) readToken(i, to int) int {
 // has some, its words are tokens, too: a password may be said in a message that is itself a string.
 func (c *scan) readString(i int) int {
 	s := c.s
-	if i > 1 && c.s[i-1] == '[' && class[c.s[i-2]]&word != 0 { // environ["PASSWORD"]
-		return min(len(c.s), c.closing(i)+1)
+	if i > 1 && s[i-1] == '[' && class[s[i-2]]&word != 0 { // environ["PASSWORD"]
+		return min(len(s), c.closing(i)+1)
 	}
 	if c.closesString(i) || i > 0 && class[s[i-1]]&alnum != 0 && (i < 2 || class[s[i-2]]&alnum != 0) {
 		return i + 1 // or an apostrophe

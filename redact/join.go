@@ -107,7 +107,8 @@ func readSigns() (rows []sign) {
 		{prose, "", ",·it's·now· ,·it·is·now· ,·it's· ,·it·is· ,·now·"},
 		{sure, "keyed flag", ","}, {pair, "keyed", ", with:· , with·"}, {spaced, "blank", `{·"`}, {bare, "", ","},
 		{sure, "keyed", "value= content="},
-		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "は「 是「 為「 「 を に「 として 已改为 改为 改成 设为 是 为 は 는· 은·"},
+		{prose, "blank", "-> → ⇒ ➜ – — ... -·"},
+		{prose, "", "は「 是「 為「 「 を に「 として 已改为 改为 改成 设为 是 为 は 는· 은·"},
 		{flag, "blank", "/t·REG_SZ·/d· /t·REG_EXPAND_SZ·/d· -Value·"}, {argument, "none", "("},
 	} {
 		for text := range strings.FieldsSeq(row.list) {

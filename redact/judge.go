@@ -210,7 +210,8 @@ func (m *mention) never(k kind, v string, hi int) bool {
 
 // neverLooks is never for what the value is: also unexpected token `('`, and pass `-Dname`.
 func (m *mention) neverLooks(k kind, v string) bool {
-	return k == aPath || k.named() && oneByteOf("?&", m.s[m.lo]) || k == aWord && len(v) < 4 && !(m.quoted && m.join <= spaced) ||
+	return k == aPath || k.named() && oneByteOf("?&", m.s[m.lo]) ||
+		k == aWord && len(v) < 4 && !(m.quoted && m.join <= spaced) ||
 		k == aCode && !m.quoted || k == anAlgorithm && len(v) < 24 || strings.HasPrefix(v, "(*") ||
 		k == aText && (m.class == weak || m.join != sure && message(v) &&
 			!(m.join == tight && m.quoted && holdsFold(m.s[m.lo:m.hi], "phrase"))) ||
@@ -355,9 +356,6 @@ func (c *scan) named(e *entry, begin int) bool {
 	}
 	if m.class = c.r.classify(c.s[lo:hi]); m.class == notSecret {
 		return false
-	}
-	if m.class == weak && m.join == prose && equalFold(c.s[lo:hi], "pw") {
-		m.class = secret // in prose it stands for nothing else
 	}
 	return m.secretAt(i, ok)
 }

@@ -227,7 +227,8 @@ func printed(c *scan, m *mention) bool {
 	}
 	file := c.s[end:until(c.s, end, maxKey, "\n;|&")]
 	// echo … | base64 -d only decodes.
-	if !(strings.HasPrefix(file, ">") && c.r.classify(file) != notSecret) && !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) ||
+	kept := strings.HasPrefix(file, ">") && c.r.classify(file) != notSecret
+	if !kept && !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) ||
 		reads("base64 -d") || reads("sum -") {
 		return false
 	}

@@ -104,7 +104,8 @@ func (m *mention) isCode(v string) bool {
 		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
 		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
 			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
-		call(v) && (!m.quoted || v[len(v)-1] == '(' || strings.ContainsAny(v, ")]")) || colour(v) || strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
+		call(v) && (!m.quoted || v[len(v)-1] == '(' || strings.ContainsAny(v, ")]")) || colour(v) ||
+		strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
 }
 
 // holdsFold reports whether s has one of the words, in whatever case.
@@ -472,7 +473,8 @@ func algorithm(v string) bool {
 
 // colour reports whether v is a small number in hexadecimal, as colours and addresses are.
 func colour(v string) bool {
-	return len(v) <= 18 && (strings.HasPrefix(v, "0x") && !look(v[2:]).bothCases() || v[0] == '#' && run(v, 1, hexSet) == len(v))
+	return len(v) <= 18 && (strings.HasPrefix(v, "0x") && !look(v[2:]).bothCases() ||
+		v[0] == '#' && run(v, 1, hexSet) == len(v))
 }
 
 // call reports whether v calls or indexes something: getenv("X", f(x), a[0].
