@@ -206,7 +206,7 @@ func newRoot(version string, args []string) *cobra.Command {
 		{"", "version", newVersion},
 	}
 	// A command starts sooner if it is the only one. Whatever else is asked for, such as help, may list all of them.
-	named := firstArgument(args)
+	named := firstArgument(root.PersistentFlags(), args)
 	one := slices.ContainsFunc(commands, func(c command) bool { return c.name == named })
 	for _, c := range commands {
 		if c.group != "" && !root.ContainsGroup(c.group) {
@@ -251,10 +251,10 @@ func newRoot(version string, args []string) *cobra.Command {
 }
 
 // firstArgument is the first of args that is neither a flag that stands before commands nor its value.
-func firstArgument(args []string) string {
+func firstArgument(flags *pflag.FlagSet, args []string) string {
 	for i := 0; i < len(args); i++ {
-		if args[i] == "--store" || args[i] == "--remote" {
-			i++
+		if name, isFlag := strings.CutPrefix(args[i], "--"); isFlag && flags.Lookup(name) != nil {
+			i++ // each has a value
 		} else if !strings.HasPrefix(args[i], "-") {
 			return args[i]
 		}

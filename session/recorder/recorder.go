@@ -98,18 +98,21 @@ type Recorder struct {
 type delivery struct {
 	items  int64 // how many spans or log records
 	size   int   // in OTLP, set while the delivery waits
+	bytes  func() int
 	encode func() ([]byte, error)
 	store  func(context.Context, *ingest.Ingester) (ingest.Report, error)
 }
 
 func tracesOf(td ptrace.Traces) delivery {
 	return delivery{items: int64(td.SpanCount()),
+		bytes:  func() int { return (&ptrace.ProtoMarshaler{}).TracesSize(td) },
 		encode: func() ([]byte, error) { return (&ptrace.ProtoMarshaler{}).MarshalTraces(td) },
 		store:  func(ctx context.Context, in *ingest.Ingester) (ingest.Report, error) { return in.Traces(ctx, td) }}
 }
 
 func logsOf(ld plog.Logs) delivery {
 	return delivery{items: int64(ld.LogRecordCount()),
+		bytes:  func() int { return (&plog.ProtoMarshaler{}).LogsSize(ld) },
 		encode: func() ([]byte, error) { return (&plog.ProtoMarshaler{}).MarshalLogs(ld) },
 		store:  func(ctx context.Context, in *ingest.Ingester) (ingest.Report, error) { return in.Logs(ctx, ld) }}
 }
@@ -381,8 +384,7 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	}
 	r.unreported.Err = err
 	e := &NotStoredError{Err: err}
-	body, _ := d.encode()
-	d.size = len(body)
+	d.size = d.bytes()
 	if !r.mayPass(err) || r.maximum < 0 || d.size > r.maximum {
 		if r.giveUp(d, err) {
 			e.Lost = d.items

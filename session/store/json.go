@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -69,19 +70,21 @@ func (l *SpanRef) DecodeJSON(data []byte) error {
 	return SpanTable().Columns.DecodeJSON(data, l, "session_id", "trace_id", "span_id")
 }
 
+var stateColumns = sync.OnceValue(session.ColumnsOf[stateRow])
+
 // AppendJSON appends the row of session_state of the session as a JSON object.
 func (s *State) AppendJSON(dst []byte, sessionID string) []byte {
 	row := stateRow{SessionID: sessionID, StateJSON: string(s.Encode())}
 	if s.Fork != nil {
 		row.ForkedFrom = s.Fork.From
 	}
-	return session.ColumnsOf[stateRow]().AppendJSON(dst, &row)
+	return stateColumns().AppendJSON(dst, &row)
 }
 
 // DecodeJSON sets s to the state in the row, and returns whose it is.
 func (s *State) DecodeJSON(data []byte) (sessionID string, _ error) {
 	var row stateRow
-	if err := session.ColumnsOf[stateRow]().DecodeJSON(data, &row, "session_id"); err != nil {
+	if err := stateColumns().DecodeJSON(data, &row, "session_id"); err != nil {
 		return "", err
 	}
 	*s = State{}

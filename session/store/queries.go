@@ -8,12 +8,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/session"
 )
 
 // What merging reads and writes, as statements: of rows, and at the end of this file of what hangs on a session or a
 // message. queries_observed.go has those of observations.
+
+var sessionQuery = sync.OnceValue(func() string {
+	return `SELECT ` + SessionTable().Prefixed("s.") + `, st.state_json
+ FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
+})
 
 func scanSession(from Row, row *SessionRow) error {
 	if err := SessionTable().Scan(from, &row.Session); err != nil {
@@ -94,15 +100,15 @@ func readBelow(s Statements, known map[string][]string, parents []string, query 
 }
 
 // MessagesQuery selects the messages of a session ?1 from a position on, the time ?2 and the id ?3.
-func MessagesQuery() string {
+var MessagesQuery = sync.OnceValue(func() string {
 	return `SELECT ` + MessageTable().List + ` FROM chat_messages
  WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
-}
+})
 
 // annotationsQuery selects the annotations of a session.
-func annotationsQuery() string {
+var annotationsQuery = sync.OnceValue(func() string {
 	return `SELECT ` + AnnotationTable().List + ` FROM annotations WHERE session_id = ? ORDER BY id`
-}
+})
 
 // readParts reads the parts of messages, and which indexes displaced ones requested, unless they are known.
 func (r *rows) readParts(ids ...string) query {
@@ -260,9 +266,7 @@ type rows struct {
 
 func newRows(tx Tx) *rows {
 	r := &rows{tx: tx}
-	byKey := `SELECT ` + SessionTable().Prefixed("s.") + `, st.state_json
- FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
-	r.sessions = working[string, SessionRow]{refusals: &r.refusals, byKey: byKey, columns: single,
+	r.sessions = working[string, SessionRow]{refusals: &r.refusals, byKey: sessionQuery(), columns: single,
 		keyOf: keyOfSession, scan: scanSession, put: putSession, remove: removeSession, name: NameSession}
 	r.messages = rowsOf(&r.refusals, MessageTable(), keyOfMessage, single)
 	r.messages.name = NameMessage

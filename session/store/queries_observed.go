@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -185,7 +186,7 @@ const guests = ` FROM observations INDEXED BY idx_observations_guest
 
 // recordsQuery selects the owner of a thread first, so that the observations of the session itself are read only if it
 // is another.
-func recordsQuery() string {
+var recordsQuery = sync.OnceValue(func() string {
 	return `WITH main AS MATERIALIZED (SELECT coalesce((
  SELECT owner` + guests + ` AND trace_id <> '' AND owner <> ''
  ORDER BY start_nano, trace_id, source LIMIT 1), ?1) AS thread_owner)
@@ -194,7 +195,7 @@ func recordsQuery() string {
  UNION ALL SELECT ` + ObservationTable().Prefixed("", "data") + `, thread_owner
  FROM main CROSS JOIN observations INDEXED BY idx_observations_owner_start WHERE thread_owner <> ?1
  AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`
-}
+})
 
 // ofThread returns where the observations of a thread belong: under the owner of the first, by (start, trace, source),
 // that names it in a trace of another owner, or else with the session itself. records are those outside of any trace
@@ -462,7 +463,7 @@ type attributedSpan struct {
 
 // attributedQuery selects what a span, or a record, of the trace ?1 came to: by itself, by what the SDK reports, or by
 // another record that was emitted in it.
-func attributedQuery() string {
+var attributedQuery = sync.OnceValue(func() string {
 	return `SELECT ` + attributedTable().List + `, 1 AS way, '' AS place FROM observations
   WHERE trace_id = ?1 AND source = ?2
  UNION ALL SELECT ` + attributedTable().Prefixed("", "others_json") + `, 2, session_id FROM span_refs
@@ -470,7 +471,7 @@ func attributedQuery() string {
  UNION ALL SELECT ` + attributedTable().List + `, 3, source FROM observations
   WHERE trace_id = ?1 AND span_id = ?2 AND source <> ?2 AND message_id IS NOT NULL
  ORDER BY way, place LIMIT 1`
-}
+})
 
 // sessionOfTrace returns the session of the trace of an evaluation: its owner, or else the first.
 func (r *rows) sessionOfTrace(e *Observation) (id string) {

@@ -490,8 +490,10 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 // dataURL returns bytes in base64, or text, as a data: URL.
 func dataURL(mediaType, s string) string {
 	_, err := base64.StdEncoding.DecodeString(s)
-	_, urlErr := base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "="))
-	if err != nil && urlErr != nil {
+	if err != nil {
+		_, err = base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "="))
+	}
+	if err != nil {
 		s = base64.StdEncoding.EncodeToString([]byte(s))
 	}
 	return "data:" + mediaType + ";base64," + s
