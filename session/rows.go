@@ -6,6 +6,9 @@
 // guide's three tables and its reference implementation. A value here equals the row byte for byte: JSON columns stay
 // text.
 //
+// Files that all who keep sessions write, so that a reader finds them whole, are put in their places here, too: see
+// [ReplaceFiles].
+//
 // The package imports the standard library only. It does not depend on telemetry, stores,
 // or file formats other than the canonical JSON.
 package session

@@ -28,7 +28,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agenttrace/agenttrace/internal/newfile"
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -403,7 +402,7 @@ func keep(dir string, l List, body []byte) (List, error) {
 	for _, s := range Sources() {
 		if s.Name == l.Name {
 			if l.Path = filepath.Join(dir, s.file); err == nil {
-				err = newfile.Replace(newfile.File{Path: l.Path, Text: body})
+				err = session.ReplaceFiles(session.NewFile{Path: l.Path, Text: body})
 			}
 		}
 	}
@@ -411,7 +410,7 @@ func keep(dir string, l List, body []byte) (List, error) {
 	lists = append(slices.DeleteFunc(lists, func(o List) bool { return o.Name == l.Name }), l)
 	b, encodeErr := json.MarshalIndent(lists, "", "  ")
 	if err = errors.Join(err, encodeErr); err == nil {
-		err = newfile.Replace(newfile.File{Path: filepath.Join(dir, index), Text: append(b, '\n')})
+		err = session.ReplaceFiles(session.NewFile{Path: filepath.Join(dir, index), Text: append(b, '\n')})
 	}
 	return l, err
 }

@@ -17,7 +17,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
-	"github.com/agenttrace/agenttrace/internal/newfile"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -154,8 +153,8 @@ func agentdbgWriteRun(dir string, s *codec.Session, replace, maida bool) (path s
 		if maida {
 			files, run = agentdbgFiles[2:], d.maidaMeta()
 		}
-		err = newfile.Replace(newfile.File{Path: filepath.Join(path, files[1]), Text: d.lines()},
-			newfile.File{Path: filepath.Join(path, files[0]), Text: run.Indented()})
+		err = session.ReplaceFiles(session.NewFile{Path: filepath.Join(path, files[1]), Text: d.lines()},
+			session.NewFile{Path: filepath.Join(path, files[0]), Text: run.Indented()})
 		if err != nil && absent != nil {
 			_ = os.RemoveAll(path) // a run without one of its files
 		}

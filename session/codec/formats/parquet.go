@@ -11,7 +11,6 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/agenttrace/agenttrace/internal/newfile"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -51,13 +50,13 @@ func parquetWriteDir(dir string, s *Source, replace bool) error {
 			return err
 		}
 	}
-	return newfile.Replace(w.files...)
+	return session.ReplaceFiles(w.files...)
 }
 
 // parquetWriter has the files of a session.
 type parquetWriter struct {
 	dir, name string
-	files     []newfile.File
+	files     []session.NewFile
 }
 
 // parquetTable adds the rows of a table, in a file for each day in UTC.
@@ -69,7 +68,7 @@ func parquetTable[Row any](w *parquetWriter, table string, columns session.Colum
 		days[day] = append(days[day], &all[i])
 	}
 	for day, of := range days {
-		w.files = append(w.files, newfile.File{Path: filepath.Join(w.dir, table, "day="+day, w.name),
+		w.files = append(w.files, session.NewFile{Path: filepath.Join(w.dir, table, "day="+day, w.name),
 			Text: parquetEncode(columns, of)})
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/internal/newfile"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -240,7 +239,7 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 		}
 		err := os.MkdirAll(filepath.Dir(log), 0o700)
 		if err == nil {
-			err = newfile.Replace(newfile.File{Path: log, Text: skilletEncode(s)})
+			err = session.ReplaceFiles(session.NewFile{Path: log, Text: skilletEncode(s)})
 		}
 		placed = err == nil
 		return err
@@ -253,7 +252,7 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 	case absent != nil:
 		return errors.Join(err, os.RemoveAll(log))
 	}
-	return errors.Join(err, newfile.Replace(newfile.File{Path: log, Text: before}))
+	return errors.Join(err, session.ReplaceFiles(session.NewFile{Path: log, Text: before}))
 }
 
 // skilletText reads a replay log, which does not report whose it is. Lines that cannot be read are left out and

@@ -19,7 +19,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/internal/newfile"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
@@ -221,7 +221,7 @@ func (r *Reader) indexSegment(ctx context.Context, builder *trigramBuilder, numb
 	if err != nil || data == nil {
 		return err
 	}
-	return newfile.Replace(newfile.File{Path: filepath.Join(dir, name), Text: data})
+	return session.ReplaceFiles(session.NewFile{Path: filepath.Join(dir, name), Text: data})
 }
 
 // cleanIndex removes the files that are of no segment as it is now, and with them what they have of parts that were
@@ -251,7 +251,7 @@ func (f *file) cleanIndex(ctx context.Context) (full, missing []segment, err err
 	for _, entry := range entries {
 		name := entry.Name()
 		there[name] = true
-		if current[name] || strings.HasPrefix(name, newfile.Temporary) && isRecent(entry) {
+		if current[name] || strings.HasPrefix(name, session.TemporaryFile) && isRecent(entry) {
 			continue
 		}
 		if removeErr := os.Remove(filepath.Join(dir, name)); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {

@@ -20,7 +20,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/internal/newfile"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
@@ -412,7 +412,7 @@ func (r *Reader) Backup(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return fmt.Errorf("back up to %s: %w", path, err)
 	}
-	if err := newfile.Place(partial, path); err != nil {
+	if err := session.PlaceFile(partial, path); err != nil {
 		return fmt.Errorf("back up to %s: %w", path, err)
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/internal/newfile"
+	"github.com/agenttrace/agenttrace/session"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -87,7 +87,7 @@ func CreateDatabase(path string, fill func(temporary string) error) (err error) 
 	if err := os.Chmod(temporary, 0o600); err != nil {
 		return err
 	}
-	if err := newfile.Place(temporary, path); !errors.Is(err, fs.ErrExist) {
+	if err := session.PlaceFile(temporary, path); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return taken

@@ -1,4 +1,4 @@
-package newfile
+package session
 
 import (
 	"os"
@@ -9,11 +9,12 @@ import (
 // TestFilesAreReplacedTogether cannot write the second of two files, and wants the first as it was.
 func TestFilesAreReplacedTogether(t *testing.T) {
 	dir := t.TempDir()
-	first := File{filepath.Join(dir, "events.jsonl"), []byte("old")}
-	if err := Replace(first); err != nil {
+	first := NewFile{filepath.Join(dir, "events.jsonl"), []byte("old")}
+	if err := ReplaceFiles(first); err != nil {
 		t.Fatal(err)
 	}
-	err := Replace(File{first.Path, []byte("new")}, File{filepath.Join(dir, "nowhere", "run.json"), []byte("new")})
+	second := NewFile{filepath.Join(dir, "nowhere", "run.json"), []byte("new")}
+	err := ReplaceFiles(NewFile{first.Path, []byte("new")}, second)
 	if err == nil {
 		t.Error("a file was written in a directory that is not there")
 	}

@@ -1,5 +1,4 @@
-// Package newfile puts files in their places whole, private to the user.
-package newfile
+package session
 
 import (
 	"errors"
@@ -8,18 +7,18 @@ import (
 	"path/filepath"
 )
 
-// Temporary begins the names of files that are being written, in the directory of their places.
-const Temporary = ".new-"
+// TemporaryFile begins the names of files that are being written, in the directory of their places.
+const TemporaryFile = ".new-"
 
-// File is a file to be written.
-type File struct {
+// NewFile is a file to be written.
+type NewFile struct {
 	Path string
 	Text []byte
 }
 
-// Replace puts files in their places. All are on the disk before the first of them takes its place, so that a disk that
+// ReplaceFiles puts files in their places, private to the user. All are on the disk before the first of them takes its place, so that a disk that
 // is full leaves what was there.
-func Replace(files ...File) error {
+func ReplaceFiles(files ...NewFile) error {
 	var written []string
 	defer func() {
 		for _, name := range written { // those that took their place have another name
@@ -27,7 +26,7 @@ func Replace(files ...File) error {
 		}
 	}()
 	for _, f := range files {
-		temporary, err := os.CreateTemp(filepath.Dir(f.Path), Temporary+"*") // mode 0600
+		temporary, err := os.CreateTemp(filepath.Dir(f.Path), TemporaryFile+"*") // mode 0600
 		if err != nil {
 			return err
 		}
@@ -47,8 +46,8 @@ func Replace(files ...File) error {
 	return nil
 }
 
-// Place gives a file that is whole its name. The error for one that is taken is fs.ErrExist.
-func Place(temporary, path string) error {
+// PlaceFile gives a file that is whole its name. The error for one that is taken is fs.ErrExist.
+func PlaceFile(temporary, path string) error {
 	// Unlike Rename, Link fails where another has taken the name meanwhile.
 	err := os.Link(temporary, path)
 	if errors.Is(err, fs.ErrExist) {
