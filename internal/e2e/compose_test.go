@@ -209,7 +209,7 @@ func (c *composed) startTempo(t *testing.T, ctx context.Context, binary string) 
 func (c *composed) startCollector(t *testing.T, ctx context.Context) (stop func()) {
 	t.Helper()
 	binary := filepath.Join(c.dir, "agenttrace")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/agenttrace")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/agenttrace")
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
 	if out, err := build.CombinedOutput(); err != nil {

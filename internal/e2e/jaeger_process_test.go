@@ -36,7 +36,7 @@ func jaegerBinary(t *testing.T, ctx context.Context) string {
 		t.Fatal(err)
 	}
 	partial := fmt.Sprintf("%s.%d", path, os.Getpid())
-	build := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-o", partial,
+	build := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-o", partial,
 		"github.com/jaegertracing/jaeger/cmd/jaeger")
 	build.Dir = filepath.Join(root, "tools", "jaeger")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
