@@ -11,6 +11,8 @@ import (
 	"sort"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // update, in the environment, has the weights written anew.
@@ -155,16 +157,15 @@ func trainingTexts(t testing.TB) []corpusEntry {
 	for i := range texts { // of these none may leak
 		texts[i].class = "!" + texts[i].class
 	}
+	harmless := []string{"harmless", "damage", "places_harmless", "code_harmless"}
 	for _, half := range "abcdefgiklmnopqrst" {
-		texts = append(texts, readCorpus(t, "fresh_"+string(half)+".txt", len(kindsOfValues))...)
+		name := "fresh_" + string(half)
+		texts = append(texts, readCorpus(t, name+".txt", len(kindsOfValues))...)
+		harmless = append(harmless, name+"_harmless")
 	}
 	texts = append(append(texts, generated("secret", 30)...), generated("harmless", 10)...)
 	texts = append(append(texts, generated("names", 40)...), generated("near", 12)...)
-	for name := range strings.FieldsSeq("harmless damage places_harmless fresh_a_harmless " +
-		"fresh_b_harmless fresh_c_harmless fresh_d_harmless fresh_e_harmless fresh_f_harmless fresh_g_harmless " +
-		"fresh_i_harmless fresh_k_harmless fresh_l_harmless fresh_m_harmless fresh_n_harmless fresh_o_harmless " +
-		"fresh_p_harmless fresh_q_harmless " +
-		"fresh_r_harmless fresh_s_harmless fresh_t_harmless code_harmless") {
+	for _, name := range harmless {
 		for _, e := range readCorpus(t, name+".txt", 1) {
 			if !strings.HasPrefix(name, "fresh") && name != "code_harmless" {
 				e.class = "!" + e.class
@@ -216,6 +217,10 @@ func trainingTexts(t testing.TB) []corpusEntry {
 		}
 	}
 	sort.Slice(texts, func(i, j int) bool { return texts[i].text < texts[j].text })
+	if !update { // a part shows whether the weights are those of the corpus
+		n := 0
+		texts = slices.DeleteFunc(texts, func(corpusEntry) bool { n++; return n%testscale.Rounds(20, 1) != 0 })
+	}
 	return texts
 }
 

@@ -69,7 +69,7 @@ func TestRestoredSessionsAreWhatTheyWere(t *testing.T) {
 		t.Fatalf("%d sessions", len(ids))
 	}
 	for _, format := range []struct{ name, file string }{{"jsonl", "all.jsonl"}, {"json", "json/"},
-		{"sqlite", "all.db"}} {
+		{"sqlite", "all.db"}}[:testscale.Rounds(1, 3)] {
 		t.Run(format.name, func(t *testing.T) {
 			dir := t.TempDir()
 			file, to := filepath.Join(dir, format.file), filepath.Join(dir, "to.db")

@@ -49,8 +49,8 @@ func TestEveryReaderCountsTheSameTokens(t *testing.T) {
 	if err != nil || len(captures) < 5 {
 		t.Fatalf("%d captures, %v", len(captures), err)
 	}
-	for _, capture := range captures {
-		if info, err := os.Stat(capture); err == nil && info.IsDir() {
+	for i, capture := range captures {
+		if info, err := os.Stat(capture); err == nil && info.IsDir() && i%testscale.Rounds(8, 1) == 0 {
 			sources = append(sources, capture)
 		}
 	}

@@ -210,8 +210,8 @@ func TestOTLPExportHasEverySpanOfOtherAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range dirs {
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+	for i, dir := range dirs {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() || i%testscale.Rounds(6, 1) != 0 {
 			continue
 		}
 		t.Run(filepath.Base(filepath.Dir(dir))+" "+filepath.Base(dir), func(t *testing.T) {

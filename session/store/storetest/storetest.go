@@ -215,7 +215,7 @@ func (h *harness) ordered(s Store) {
 // tellings are the ways in which a story is built.
 func (h *harness) tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool) {
 	// Up to so many changes every order is built, else so many orders.
-	all, rounds := testscale.Rounds(3, 4), testscale.Rounds(2, 4)
+	all, rounds := testscale.Rounds(2, 4), testscale.Rounds(1, 4)
 	return func(yield func(string, []store.Batch) bool) {
 		deliver := func(how string, order []int) bool { return yield(how, ordered(changes, order)) }
 		together := func(how string, order []int) bool {
