@@ -11,11 +11,13 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
+	"github.com/tidwall/gjson"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -385,27 +387,88 @@ func newMCP() *cobra.Command {
 			if x.Scores {
 				b.Change = changer(cmd)
 			}
-			return web.NewMCP(b, cmd.Root().Version, time.Local).Run(ctx,
-				&mcp.IOTransport{Reader: messages(cmd), Writer: os.Stdout})
+			c := mcpCalls{open: make(map[jsonrpc.ID]bool)}
+			c.answered.L = &c
+			return web.NewMCP(b, cmd.Root().Version, time.Local).Run(ctx, &mcp.IOTransport{Reader: c.messages(cmd), Writer: &c})
 		})
 	})
 }
 
+// mcpCalls are what a client asked and has no answer to. The server ends with its input, so that end is withheld until
+// all is answered: a script pipes its questions in, and closes the pipe before the first answer.
+type mcpCalls struct {
+	sync.Mutex
+	answered sync.Cond
+	open     map[jsonrpc.ID]bool
+}
+
+// note notes the messages in a line of the client's or of the server's, and reports whether it has nothing else. They
+// may be a batch.
+func (c *mcpCalls) note(line []byte, client bool) bool {
+	c.Lock()
+	defer c.Unlock()
+	var batch []json.RawMessage
+	if json.Unmarshal(line, &batch) != nil {
+		batch = []json.RawMessage{line}
+	}
+	for _, text := range batch {
+		message, err := jsonrpc.DecodeMessage(text)
+		if err != nil {
+			return false
+		}
+		switch m := message.(type) {
+		case *jsonrpc.Response:
+			if !client {
+				delete(c.open, m.ID)
+			}
+		case *jsonrpc.Request:
+			switch {
+			case !client:
+			case m.IsCall():
+				c.open[m.ID] = true
+			case m.Method == "notifications/cancelled": // nobody waits for that answer
+				id, _ := jsonrpc.MakeID(gjson.GetBytes(m.Params, "requestId").Value())
+				delete(c.open, id)
+			}
+		}
+	}
+	return len(batch) > 0
+}
+
+// Write writes what the server sends. Nobody waits for more of it after an error.
+func (c *mcpCalls) Write(line []byte) (int, error) {
+	n, err := os.Stdout.Write(line)
+	c.note(line, false)
+	c.Lock()
+	defer c.Unlock()
+	if err != nil {
+		clear(c.open)
+	}
+	c.answered.Signal()
+	return n, err
+}
+
+func (c *mcpCalls) Close() error { return os.Stdout.Close() }
+
 // messages is the standard input without lines that are no messages, at which the server would end: what a shell's
-// profile prints, for example. A line that begins with a bracket may be a batch.
-func messages(cmd *cobra.Command) io.ReadCloser {
+// profile prints, for example.
+func (c *mcpCalls) messages(cmd *cobra.Command) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
 		lines := bufio.NewScanner(cmd.InOrStdin())
 		for lines.Buffer(nil, mcp.DefaultMaxLineLength); lines.Scan(); {
 			line := bytes.TrimSpace(lines.Bytes())
-			_, err := jsonrpc.DecodeMessage(line)
-			if json.Valid(line) && (err == nil || line[0] == '[') {
+			if json.Valid(line) && c.note(line, true) {
 				_, _ = w.Write(append(line, '\n'))
 			} else if len(line) > 0 {
 				_ = note(cmd, "agenttrace: a line of %d bytes that is no message of JSON-RPC is left out\n", len(line))
 			}
 		}
+		c.Lock()
+		for len(c.open) > 0 {
+			c.answered.Wait()
+		}
+		c.Unlock()
 		_ = w.CloseWithError(lines.Err())
 	}()
 	return r
