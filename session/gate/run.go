@@ -165,8 +165,11 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 		prompt, run.answer = cmp.Or(prompt, t.UserText()), cmp.Or(t.AnswerText(), run.answer)
 		run.Figures["model_calls"] += float64(t.ModelCalls)
 		for _, c := range t.ToolCalls() {
-			run.steps = append(run.steps, step{c.Name, document.CompareOptions{}.Value(c.Input), valuesOf(c.Input), c.Outcome(),
-				t.Number})
+			s := step{tool: c.Name, outcome: c.Outcome(), turn: t.Number}
+			if inputKnown(c.Input) {
+				s.shape, s.values = document.CompareOptions{}.Value(c.Input), valuesOf(c.Input)
+			}
+			run.steps = append(run.steps, s)
 		}
 	}
 	run.Case = cmp.Or(run.Case, CaseOf(prompt))
@@ -222,7 +225,7 @@ func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, r *
 	case a.Denied != "":
 		return firstCall(doc, "denied", func(c *document.ToolCall) bool { return c.Denied })
 	case a.Loops != "":
-		return run.loop()
+		return a.loop(doc)
 	case a.Secrets != "":
 		return secretIn(doc, r)
 	case a.Called != nil:
@@ -354,17 +357,32 @@ func callLine(c *document.ToolCall) string {
 // loopLength is how often a call is repeated in a row that is a loop.
 const loopLength = 3
 
-func (run *Run) loop() *Failure {
-	n := 0
-	for i, s := range run.steps {
-		if n++; i > 0 && s != run.steps[i-1] {
-			n = 1
-		}
-		if n == loopLength {
-			return &Failure{fmt.Sprintf("%s was called %d times in a row with the same input", s.tool, n), s.turn, s.tool}
+// loop is the first loop, or else calls in a row that may be one, which an assertion about what goes on leaves out.
+func (a *Assertion) loop(doc *document.Document) (unknown *Failure) {
+	last, n := "", 0
+	for t, m := range doc.Messages() {
+		for _, c := range m.ToolCalls() {
+			is := c.Name + "\x00" + document.Canonical(c.Input) + "\x00" + c.Outcome()
+			if n++; is != last {
+				last, n = is, 1
+			}
+			switch line := fmt.Sprintf("%s was called %d times in a row", cmp.Or(c.Name, document.Unnamed), n); {
+			case n < loopLength:
+			case inputKnown(c.Input):
+				return &Failure{line + " with the same input", t.Number, c.Name}
+			case unknown == nil && !a.goesOn:
+				unknown = &Failure{line + ", and its input is not known", t.Number, c.Name}
+			}
 		}
 	}
-	return nil
+	return unknown
+}
+
+// inputKnown reports whether a source reports the input of a call, and the configuration leaves nothing of it out: two
+// of which only the length is known may differ.
+func inputKnown(input json.RawMessage) bool {
+	text := gjson.ParseBytes(input).String()
+	return text != "" && !redact.Omitted(text) && !truncated(text)
 }
 
 func secretIn(doc *document.Document, r *redact.Redactor) *Failure {

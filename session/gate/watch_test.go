@@ -64,7 +64,7 @@ func conversation(id string, ago time.Duration, text string, calls ...call) *sto
 func TestRulesFindWhatTheyState(t *testing.T) {
 	const ok, failed, open = session.StateOutputAvailable, session.StateOutputError, session.StateInputAvailable
 	secret := "ghp_" + strings.Repeat("aB3dE6", 6)
-	list := call{"list", `{"dir":"."}`, ok}
+	list, hidden := call{"list", `{"dir":"."}`, ok}, call{"list", `"[omitted: 9 bytes]"`, ok}
 	var failing []call
 	for i := range 10 {
 		state := ok
@@ -74,7 +74,7 @@ func TestRulesFindWhatTheyState(t *testing.T) {
 		failing = append(failing, call{"make", fmt.Sprintf(`{"target":%d}`, i), state})
 	}
 	sessions := map[string]*store.Imported{
-		"calm":    conversation("calm", 0, "hello", list),
+		"calm":    conversation("calm", 0, "hello", hidden, hidden, hidden),
 		"looping": conversation("looping", 0, "hello", list, list, list),
 		"failing": conversation("failing", 0, "hello", failing...),
 		"stuck":   conversation("stuck", 10*time.Minute-time.Second, "hello", call{"ask", `{}`, open}),
