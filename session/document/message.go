@@ -353,11 +353,7 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 		c.State = cmp.Or(x.State, c.State)
 	}
 	c.Denied = session.CallDenied(c.State, x.Denied)
-	if json.Valid([]byte(x.PartialOutput)) {
-		c.PartialOutput = json.RawMessage(x.PartialOutput)
-	} else if x.PartialOutput != "" {
-		c.PartialOutput = quoted(x.PartialOutput)
-	}
+	c.PartialOutput = partialOutput(d)
 	if c.Withheld = x.Withheld; c.Withheld {
 		c.Output = nil // the null that is in its place
 	}
@@ -379,6 +375,16 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 		}
 	}
 	return c
+}
+
+func partialOutput(d *session.UIPart) json.RawMessage {
+	switch text := d.ToolMetadata.Trace.PartialOutput; {
+	case json.Valid([]byte(text)):
+		return json.RawMessage(text)
+	case text != "":
+		return quoted(text)
+	}
+	return nil
 }
 
 // envelope reads what the guide's result envelope reports of a call, where the

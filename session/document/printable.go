@@ -416,21 +416,39 @@ func MediaOf(url string) (m Media, ok bool) {
 	head, data, ok := strings.Cut(url, ",")
 	head, isData := strings.CutPrefix(head, "data:")
 	mediaType, isBase64 := strings.CutSuffix(head, ";base64")
-	if !ok || !isData || !isBase64 || !isBase64Text(data) {
+	if mediaType, _, _ = strings.Cut(mediaType, ";"); !ok || !isData || !isBase64 || strings.ContainsAny(mediaType, " \n\"") {
 		return Media{}, false
 	}
-	mediaType, _, _ = strings.Cut(mediaType, ";")
-	return Media{mediaType, data}, true
+	return mediaOf(mediaType, data)
 }
 
-func isBase64Text(data string) bool {
-	const least = 16 // what is shorter is read as fast as what would be shown in its place
-	if len(data) < least {
-		return false
+// mediaOf is a file by its content, and its type where that is known: a picture has its own in its first bytes.
+func mediaOf(mediaType, data string) (m Media, ok bool) {
+	least := 16 // what is shorter is read as fast as what would be shown in its place
+	for _, is := range signatures {
+		if m := (Media{is[1], data}); strings.HasPrefix(data, is[0]) &&
+			(is[1] != "image/webp" || len(data) > 16 && data[12:16] == "RUJQ") {
+			if mediaType == "" {
+				least *= 2
+			}
+			if !(Media{Type: mediaType}).IsImage() {
+				mediaType = m.Type
+			}
+			// Some encoders write the alphabet of URLs, or no padding.
+			data = strings.TrimRight(strings.NewReplacer("-", "+", "_", "/", "\n", "", "\r", "").Replace(data), "=")
+			data += strings.Repeat("=", -len(data)&3)
+		}
+	}
+	if mediaType == "" || len(data) < least {
+		return m, false
 	}
 	_, err := base64.StdEncoding.DecodeString(data)
-	return err == nil
+	return Media{mediaType, data}, err == nil
 }
+
+// signatures are how pictures begin in base64, with their types.
+var signatures = [][2]string{{"iVBORw0KGgo", "image/png"}, {"/9j/", "image/jpeg"}, {"_9j_", "image/jpeg"},
+	{"R0lGOD", "image/gif"}, {"UklGR", "image/webp"}}
 
 // The keys under which the APIs of models, MCP and agents have a file's type and its content in base64.
 var (
@@ -438,12 +456,17 @@ var (
 	mediaDataKeys = []string{"data", "blob", "bytes", "base64"}
 )
 
+// mayHaveMedia reports whether a JSON value may have a file in it, which may be escaped in a text.
+func mayHaveMedia(raw json.RawMessage) bool {
+	has := func(text string) bool { return bytes.Contains(raw, []byte(text)) }
+	return has(";base64,") || has(`9j\/`) || slices.ContainsFunc(mediaTypeKeys, has) ||
+		slices.ContainsFunc(signatures, func(is [2]string) bool { return has(is[0]) })
+}
+
 // TakeMedia returns a JSON value with a text in the place of each file in it, and the files in their order. Of a
 // content block that is a file, such as {"type":"image","source":{…}}, the text is in the block's place.
 func TakeMedia(raw json.RawMessage) (json.RawMessage, []Media) {
-	if !bytes.Contains(raw, []byte(";base64,")) && !slices.ContainsFunc(mediaTypeKeys, func(key string) bool {
-		return bytes.Contains(raw, []byte(`"`+key+`"`))
-	}) {
+	if !mayHaveMedia(raw) {
 		return raw, nil
 	}
 	var found []Media
@@ -455,7 +478,8 @@ func TakeMedia(raw json.RawMessage) (json.RawMessage, []Media) {
 }
 
 // besides are keys that a content block with a file may have, as well as mediaTypeKeys.
-var besides = append([]string{"type", "detail", "cache_control", "id", "filename"}, mediaTypeKeys...)
+var besides = append([]string{"type", "detail", "cache_control", "id", "filename", "format", "kind",
+	"source_type"}, mediaTypeKeys...)
 
 // takeMedia is TakeMedia of a value at a depth. whole reports that all of the value is a file.
 func takeMedia(raw json.RawMessage, depth int, found *[]Media) (out json.RawMessage, whole bool) {
@@ -473,10 +497,28 @@ func takeMedia(raw json.RawMessage, depth int, found *[]Media) (out json.RawMess
 	switch raw[0] {
 	case '"':
 		var s string
-		if bytes.HasPrefix(raw, []byte(`"data:`)) && json.Unmarshal(raw, &s) == nil {
-			if m, ok := MediaOf(s); ok {
-				return take(m)
+		if !mayHaveMedia(raw) || json.Unmarshal(raw, &s) != nil {
+			return raw, false
+		}
+		m, is := MediaOf(s)
+		if !is {
+			m, is = mediaOf("", s)
+		}
+		if is {
+			return take(m)
+		}
+		before := len(*found)
+		if strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") { // JSON in a text
+			if out, whole = takeMedia(json.RawMessage(s), depth+1, found); whole {
+				return out, true
 			}
+			s = string(out)
+		}
+		if len(*found) == before {
+			s = takeURLs(s, found)
+		}
+		if len(*found) > before {
+			return quoted(s), false
 		}
 	case '[':
 		ok = json.Unmarshal(raw, &values) == nil
@@ -508,20 +550,55 @@ func takeMedia(raw json.RawMessage, depth int, found *[]Media) (out json.RawMess
 	return assemble(keys, values), false
 }
 
+// takeURLs is a text with another in the place of each data: URL.
+func takeURLs(s string, found *[]Media) string {
+	const mark = ";base64,"
+	var b strings.Builder
+	for {
+		head, rest, more := strings.Cut(s, mark)
+		if !more {
+			return b.String() + s
+		}
+		length := len(rest) - len(strings.TrimLeft(rest, "+/=-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"))
+		at := max(0, strings.LastIndex(head, "data:"))
+		if m, ok := MediaOf(s[at : len(head)+len(mark)+length]); ok {
+			*found = append(*found, m)
+			b.WriteString(head[:at] + m.String())
+		} else {
+			b.WriteString(head + mark + rest[:length])
+		}
+		s = rest[length:]
+	}
+}
+
+// Pictures are those that a call returned.
+func Pictures(d *session.UIPart) []Media { return pictures(d.Output, partialOutput(d)) }
+
+func pictures(values ...json.RawMessage) (all []Media) {
+	for _, raw := range values {
+		_, files := TakeMedia(raw)
+		all = append(all, slices.DeleteFunc(files, func(m Media) bool { return !m.IsImage() })...)
+	}
+	return all
+}
+
 // mediaIn is the file that an object has the type and the content of.
 func mediaIn(keys []string, values []json.RawMessage) (m Media, ok bool) {
-	text := func(names []string, accept func(string) bool) string {
-		for i, key := range keys {
-			var s string
-			if slices.Contains(names, key) && json.Unmarshal(values[i], &s) == nil && accept(s) {
-				return s
-			}
+	var mediaType, data string
+	for i, key := range keys {
+		var s string
+		switch isType := slices.Contains(mediaTypeKeys, key); {
+		case !isType && !slices.Contains(mediaDataKeys, key) || json.Unmarshal(values[i], &s) != nil:
+		case isType && strings.Contains(s, "/"):
+			mediaType = cmp.Or(mediaType, s)
+		case !isType:
+			data = cmp.Or(data, s)
 		}
-		return ""
 	}
-	m.Type = text(mediaTypeKeys, func(s string) bool { return strings.Contains(s, "/") })
-	m.Data = text(mediaDataKeys, isBase64Text)
-	return m, m.Type != "" && m.Data != ""
+	if mediaType == "" {
+		return m, false
+	}
+	return mediaOf(mediaType, data)
 }
 
 func quoted(s string) json.RawMessage {

@@ -24,14 +24,18 @@ func TestAFileIsShownAsItsTypeAndSize(t *testing.T) {
 		`{"type":"resource","resource":{"uri":"file:///a","mimeType":"image/png","blob":"P"}}`:                             shown,
 		`"data:image/png;base64,P"`:                                  shown,
 		`{"screenshot":"data:image/png;base64,P","url":"https://x"}`: `{"screenshot":` + shown + `,"url":"https://x"}`,
+		// The content shows what it is: under other keys, in a text, in JSON in a text, and without its padding.
+		`{"image":{"format":"png","source":{"bytes":"P"}}}`:                    shown,
+		`{"b64_json":"P","size":3}`:                                            `{"b64_json":` + shown + `,"size":3}`,
+		`{"a":"see ![x](data:image/png;base64,P) and b;base64,c","b":1}`:       `{"a":"see ![x]([image/png, 23 B]) and b;base64,c","b":1}`,
+		`"[{\"type\":\"image\",\"data\":\"P\",\"mimeType\":\"image/png\"},1]"`: `"[\"[image/png, 23 B]\",1]"`,
 		// No file.
 		`{"mimeType":"image/png","data":"not base64, but text"}`: `{"mimeType":"image/png","data":"not base64, but text"}`,
 		`"data:text/plain,hello;base64,"`:                        `"data:text/plain,hello;base64,"`,
 	} {
-		got, media := document.TakeMedia([]byte(strings.ReplaceAll(raw, `"P"`, `"`+picture+`"`)))
-		if strings.Contains(raw, ";base64,P") {
-			got, media = document.TakeMedia([]byte(strings.ReplaceAll(raw, ";base64,P", ";base64,"+picture)))
-		}
+		in := strings.NewReplacer(`"P"`, `"`+picture+`"`, `\"P\"`, `\"`+strings.TrimRight(picture, "=")+`\"`, ";base64,P",
+			";base64,"+picture).Replace(raw)
+		got, media := document.TakeMedia([]byte(in))
 		if string(got) != want {
 			t.Errorf("%s is shown as\n%s, want\n%s", raw, got, want)
 		}

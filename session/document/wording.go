@@ -86,9 +86,9 @@ type Links struct {
 	// Time is when a message began as in ISO 8601, and ErrorIDs are the ids of the elements of its errors.
 	Time     string
 	ErrorIDs []string
-	// Self is the address of the page of a block, Image that of its picture, and Next that of the next call or answer that
+	// Self is the address of the page of a block, and Next that of the next call or answer that
 	// failed or was denied if this one did.
-	Self, Image, Next string
+	Self, Next string
 	// Colored reports that code has colors. Of values, only pages of one part have the time for it.
 	Colored bool
 	// Long is the head of a text that is too long to be shown as a whole, "" of others.
@@ -419,8 +419,7 @@ func (w Words) Call(c *ToolCall) Block {
 	}
 	section("Input", input)
 	section("Output", out)
-	_, files := TakeMedia(c.Output)
-	b.Images = slices.DeleteFunc(files, func(m Media) bool { return !m.IsImage() })
+	b.Images = pictures(c.Output, c.PartialOutput)
 	section("Error", Sanitize(c.Error))
 	section("Output before the error", output(c.PartialOutput))
 	for i := range c.Decisions {

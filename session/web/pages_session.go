@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -95,18 +94,23 @@ func (v *pages) raw(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// blob answers with the content of a file part. All but pictures that a browser shows is downloaded.
+// blob answers with the content of a file part, or of one of the pictures that a call returned: n counts them from 0.
+// All but pictures that a browser shows is downloaded.
 func (v *pages) blob(w http.ResponseWriter, r *http.Request) error {
 	p, err := v.partRow(r.Context(), partOf(r))
 	if err != nil {
 		return err
 	}
-	var file struct {
-		URL string `json:"url"`
+	d, _ := session.ParseUIPart(p.DataJSON) // what is of the wrong kind is not there
+	_, body, ok := strings.Cut(session.Deref(d.URL), ";base64,")
+	if session.IsToolType(p.Type) {
+		pictures := document.Pictures(&d)
+		n, _ := strconv.Atoi(r.FormValue("n"))
+		if ok = n >= 0 && n < len(pictures); ok {
+			body = pictures[n].Data
+		}
 	}
-	_ = json.Unmarshal([]byte(p.DataJSON), &file)
-	head, body, ok := strings.Cut(file.URL, ",")
-	if !ok || !strings.HasPrefix(head, "data:") || !strings.HasSuffix(head, ";base64") {
+	if !ok {
 		return notFound("the part has no content of a file")
 	}
 	content, err := base64.StdEncoding.DecodeString(body)

@@ -289,9 +289,6 @@ func linkPart(p *document.Block, doc *document.Document, t *document.Turn, m *do
 	if len(p.Text) > maxProse {
 		p.Long = document.Head(p.Text, headProse)
 	}
-	if f := p.Part.File; f != nil && f.Size != nil && (document.Media{Type: f.MediaType}).IsImage() {
-		p.Image = p.Self + "/blob"
-	}
 	if p.Outcome == document.OutcomeFailed || p.Outcome == document.OutcomeDenied {
 		p.Next = Address("s", id, "next") + "?" +
 			url.Values{"from": {strconv.Itoa(t.Number)}, "after": {p.ElementID}}.Encode()

@@ -1,11 +1,14 @@
 package transcripts
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -27,8 +30,10 @@ import (
 // conversation goes on with. Other branches, such as results of calls that ran beside each other, are visible, as is a
 // first message that was replaced: it has no predecessor, and neither has what a program began again.
 //
-// A fork begins with copies of the records of its parent, each of which names it in forkedFrom. A session that goes on
-// from a record of another file has the session of that one as its parent, too.
+// A fork begins with copies of the records of its parent, each of which names it in forkedFrom. Older versions resumed a
+// session under a new id, in a new file that begins with copies which name nobody and have their own ids and times: the
+// parent is in the same directory. A session that goes on from a record of another file has the session of that one as
+// its parent, too.
 //
 // Beside the file of a sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json,
 // which names the tool call and the sub-agent that started it.
@@ -74,8 +79,106 @@ func readClaude(from *source, text []byte) *claude {
 		source: from, sessions: make(map[string]*claudeSession), roots: make(map[string]string),
 		titles: make(map[string]string), links: make(map[string]string), seen: make(map[string]bool),
 	}
+	d.origin, d.copied = originOf(from.path, text)
 	from.lines(text, d.record)
 	return d
+}
+
+// claudeMessages are those of the first session of a file that no record names as copies: their ids in their order, and
+// their times by id.
+type claudeMessages struct {
+	session string
+	ids     []string
+	times   map[string]int64
+}
+
+func claudeMessagesOf(text []byte) claudeMessages {
+	c := claudeMessages{times: make(map[string]int64)}
+	rows.Records(text, func(codec.Problem) {}, func(o rows.Object, _ int) {
+		session, id, kind := o.Text("sessionId"), o.Text("uuid"), o.Text("type")
+		if kind != "user" && kind != "assistant" || session == "" || o.True("isSidechain") || o.Has("forkedFrom") {
+			return
+		}
+		c.session = cmp.Or(c.session, session)
+		if _, again := c.times[id]; id != "" && c.session == session && !again {
+			c.ids, c.times[id] = append(c.ids, id), max(1, milli(o.Text("timestamp")))
+		}
+	})
+	return c
+}
+
+// beside is how many messages c has in common with others from the beginning, and when it went on by itself, 0 if it
+// did not.
+func (c *claudeMessages) beside(others *claudeMessages) (common int, at int64) {
+	for _, id := range c.ids {
+		if others.times[id] == 0 {
+			return common, c.times[id]
+		}
+		common++
+	}
+	return common, 0
+}
+
+// originOf finds the session in the same directory of which a file begins with copies, and the last of them. Of two
+// with the same beginning the one that went on by itself first, or not at all, is the origin of the other.
+func originOf(path string, text []byte) (origin, last string) {
+	if path == "" || agentFile(path) != "" {
+		return "", ""
+	}
+	first, _ := firstMessage(bytes.NewReader(text))
+	var own claudeMessages
+	most, least := 0, int64(0)
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.jsonl")) // in an unusual directory, none is found
+	for _, file := range files {
+		if file == path || first == "" || agentFile(file) != "" || firstMessageOf(file) != first {
+			continue
+		}
+		if own.ids == nil {
+			own = claudeMessagesOf(text)
+		}
+		text, _ := codec.ReadFile(file)
+		other := claudeMessagesOf(text)
+		common, at := own.beside(&other)
+		_, otherAt := other.beside(&own)
+		switch {
+		case common == 0 || other.session == own.session:
+		case at > 0 && at < otherAt, at == 0 && otherAt > 0, at == otherAt && own.session < other.session: // its own origin
+		case common > most || common == most && otherAt < least:
+			most, least, origin, last = common, otherAt, other.session, own.ids[common-1]
+		}
+	}
+	return origin, last
+}
+
+// firstMessages has the id of the first message of each file that was looked at. Records are only added to a file, and
+// all other files of a directory are looked at for each that is read.
+var firstMessages sync.Map
+
+func firstMessageOf(path string) string {
+	if id, known := firstMessages.Load(path); known {
+		return id.(string)
+	}
+	f, err := codec.OpenFile(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	id, err := firstMessage(f)
+	if err == nil && id != "" {
+		firstMessages.Store(path, id)
+	}
+	return id
+}
+
+// firstMessage reads no more than the lines up to the first message, which may have some pictures.
+func firstMessage(r io.Reader) (string, error) {
+	const most = 16 << 20
+	for lines := bufio.NewReader(io.LimitReader(r, most)); ; {
+		line, err := lines.ReadBytes('\n')
+		if c := claudeMessagesOf(line); err != nil || len(c.ids) > 0 {
+			return strings.Join(c.ids, ""), err
+		}
+	}
 }
 
 type claude struct {
@@ -88,6 +191,8 @@ type claude struct {
 	// seen has the session, the type and the id of each record. A program that resumes a session may write records
 	// again, with another version, branch or predecessor; the first is where and when it happened.
 	seen map[string]bool
+	// origin is the session of which the file begins with copies, and copied the last of them: "" after it.
+	origin, copied string
 	// roots are the first records of the sub-agents' chains, by any of their records.
 	roots map[string]string
 	// titles are by kind and session: that of the user, that of a model, and that of the file, which names no session.
@@ -192,6 +297,14 @@ func (d *claude) record(o rows.Object) {
 		}
 		d.seen[record] = true
 	}
+	if d.copied != "" && o.True("isSidechain") {
+		return // a sub-agent of the origin
+	}
+	defer func() {
+		if uuid == d.copied {
+			d.copied = ""
+		}
+	}()
 	switch {
 	case kind == "summary":
 		d.entitle("summary ", o.Text("summary"), d.order...)
@@ -287,7 +400,11 @@ func (d *claude) session(o rows.Object) *claudeSession {
 		s.b.s.SetMeta("claude_code", o.Texts("version", "gitBranch", "agentId", "slug"))
 		d.sessions[key], d.order = s, append(d.order, s)
 	}
-	switch from := o.Object("forkedFrom").Text("sessionId"); {
+	from := o.Object("forkedFrom").Text("sessionId")
+	if d.copied != "" && sub == "" {
+		from = cmp.Or(from, d.origin)
+	}
+	switch {
 	case sub != "":
 	case from != "":
 		s.b.copies(from)

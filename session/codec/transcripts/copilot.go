@@ -3,6 +3,7 @@ package transcripts
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -370,6 +371,9 @@ func (d *copilot) called(a *copilotAgent, data rows.Object) {
 func (d *copilot) completed(a *copilotAgent, data rows.Object) {
 	id, failed, output := data.Text("toolCallId"), string(data.Get("success")) == "false",
 		firstOf(data, "result.content", "result")
+	output = withFiles(output, slices.DeleteFunc(contents(firstOf(data, "result.contents")), func(o rows.Object) bool {
+		return slices.Contains([]string{"text", "terminal"}, o.Text("type"))
+	})...)
 	failure := data.Object("error")
 	if failed && failure.Text("message") != "" {
 		output = failure.Get("message")

@@ -196,8 +196,7 @@ func (d *crush) result(data rows.Object) {
 	output := rows.Raw(text)
 	if media := data.Text("mime_type"); data.Text("data") != "" {
 		kind, _, _ := strings.Cut(media, "/")
-		output = rows.Raw([]rows.Object{rows.Of("type", "text", "text", text),
-			rows.Of("type", kind, "data", data.Get("data"), "mimeType", media)})
+		output = withFiles(output, rows.Of("type", kind, "data", data.Get("data"), "mimeType", media))
 	}
 	if !d.b.result(id, output, failed) {
 		return

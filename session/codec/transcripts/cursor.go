@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -192,8 +193,9 @@ func (d *cursor) result(block rows.Object) {
 	if output == nil && value != nil {
 		output, failed = value.Get("value"), failed || strings.HasPrefix(value.Text("type"), "error-")
 	}
-	if output == nil {
-		output = block.Get("experimental_content")
+	given := block.Get("experimental_content") // to the model, instead of the result
+	if output == nil || slices.ContainsFunc(contents(given), func(o rows.Object) bool { return !o.Has("text") }) {
+		output = given
 	}
 	d.b.result(block.Text("toolCallId"), resultOf(output), failed)
 }

@@ -264,7 +264,7 @@ func (d *gemini) user(m *geminiMessage) {
 	for _, p := range m.contents() {
 		if response := p.Object("functionResponse"); response != nil {
 			// The call has most of them already.
-			output, failed := geminiOutput(response.Object("response"))
+			output, failed := geminiResult(rows.Raw([]rows.Object{p}))
 			d.b.settle(response.Text("id"), output, failed)
 			continue
 		}
@@ -391,13 +391,15 @@ func geminiResult(raw json.RawMessage) (output json.RawMessage, failed bool) {
 		return rows.OrNull(raw), false
 	}
 	responses := 0
+	files := false
 	for _, p := range parts {
-		if response := p.Object("functionResponse").Object("response"); response != nil {
-			responses++
+		o := p.Object("functionResponse")
+		if response := o.Object("response"); response != nil {
+			responses, files = responses+1, files || len(rows.Elements(o.Get("parts"))) > 0
 			output, failed = geminiOutput(response)
 		}
 	}
-	if responses == 1 && len(parts) == 1 {
+	if responses == 1 && len(parts) == 1 && !files {
 		return output, failed
 	}
 	return raw, failed

@@ -454,6 +454,14 @@ func resultOf(content json.RawMessage) json.RawMessage {
 	return content
 }
 
+// withFiles is the output of a tool that is a text, or with files that it returned beside that a list of blocks.
+func withFiles(text json.RawMessage, files ...rows.Object) json.RawMessage {
+	if len(files) == 0 {
+		return text
+	}
+	return rows.Raw(append([]rows.Object{rows.Of("type", "text", "text", text)}, files...))
+}
+
 // valueOf is the output of a tool: where it is one block, in a list or by itself, the value of the first of the keys
 // in it.
 func valueOf(content json.RawMessage, keys ...string) json.RawMessage {
