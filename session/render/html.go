@@ -83,7 +83,7 @@ const maxGist = 160
 // isOpen reports whether a block is not folded, which replaces texts as in e, or nil.
 func isOpen(b document.Block, e *Edit) bool {
 	return b.Kind == document.BlockTool && b.Outcome != document.OutcomeOK && b.Outcome != document.OutcomeLost ||
-		e != nil && e.Added+e.Removed <= openEdit
+		len(b.Images) > 0 || e != nil && e.Added+e.Removed <= openEdit
 }
 
 // HTML writes the transcript in HTML. The same document gives the same bytes.

@@ -383,24 +383,26 @@ func (d *gemini) call(o rows.Object) {
 	}
 }
 
-// geminiResult is what a tool returned: the text or the value of one response, and
-// otherwise all that was sent to the model.
+// geminiResult is what a tool returned: the text or the value of one response, with the files beside it, and otherwise
+// all that was sent to the model.
 func geminiResult(raw json.RawMessage) (output json.RawMessage, failed bool) {
 	parts := contents(raw)
 	if _, isText := rows.Text(raw); isText || len(parts) == 0 {
 		return rows.OrNull(raw), false
 	}
 	responses := 0
-	files := false
+	var files []rows.Object
 	for _, p := range parts {
 		o := p.Object("functionResponse")
-		if response := o.Object("response"); response != nil {
-			responses, files = responses+1, files || len(rows.Elements(o.Get("parts"))) > 0
+		if response := o.Object("response"); response == nil {
+			files = append(files, p)
+		} else {
+			responses, files = responses+1, append(files, contents(o.Get("parts"))...)
 			output, failed = geminiOutput(response)
 		}
 	}
-	if responses == 1 && len(parts) == 1 && !files {
-		return output, failed
+	if responses == 1 {
+		return withFiles(output, files...), failed
 	}
 	return raw, failed
 }
