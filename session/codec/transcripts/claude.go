@@ -96,11 +96,9 @@ func claudeMessagesOf(text []byte) claudeMessages {
 	c := claudeMessages{times: make(map[string]int64)}
 	rows.Records(text, func(codec.Problem) {}, func(o rows.Object, _ int) {
 		session, id, kind := o.Text("sessionId"), o.Text("uuid"), o.Text("type")
-		if kind != "user" && kind != "assistant" || session == "" || o.True("isSidechain") || o.Has("forkedFrom") {
-			return
-		}
 		c.session = cmp.Or(c.session, session)
-		if _, again := c.times[id]; id != "" && c.session == session && !again {
+		if (kind == "user" || kind == "assistant") && session == c.session && id != "" && c.times[id] == 0 &&
+			!o.True("isSidechain") && !o.Has("forkedFrom") {
 			c.ids, c.times[id] = append(c.ids, id), max(1, milli(o.Text("timestamp")))
 		}
 	})
@@ -110,27 +108,20 @@ func claudeMessagesOf(text []byte) claudeMessages {
 // beside is how many messages c has in common with others from the beginning, and when it went on by itself, 0 if it
 // did not.
 func (c *claudeMessages) beside(others *claudeMessages) (common int, at int64) {
-	for _, id := range c.ids {
-		if others.times[id] == 0 {
-			return common, c.times[id]
-		}
-		common++
+	common = slices.IndexFunc(c.ids, func(id string) bool { return others.times[id] == 0 })
+	if common < 0 {
+		return len(c.ids), 0
 	}
-	return common, 0
+	return common, c.times[c.ids[common]]
 }
 
 // originOf finds the session in the same directory of which a file begins with copies, and the last of them. Of two
 // with the same beginning the one that went on by itself first, or not at all, is the origin of the other.
 func originOf(path string, text []byte) (origin, last string) {
-	if path == "" || agentFile(path) != "" {
-		return "", ""
-	}
-	first, _ := firstMessage(bytes.NewReader(text))
-	var own claudeMessages
+	first, own := firstMessage(path), claudeMessages{}
 	most, least := 0, int64(0)
-	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.jsonl")) // in an unusual directory, none is found
-	for _, file := range files {
-		if file == path || first == "" || agentFile(file) != "" || firstMessageOf(file) != first {
+	for _, file := range filesBeside(path) {
+		if first == "" || firstMessage(file) != first {
 			continue
 		}
 		if own.ids == nil {
@@ -140,21 +131,29 @@ func originOf(path string, text []byte) (origin, last string) {
 		other := claudeMessagesOf(text)
 		common, at := own.beside(&other)
 		_, otherAt := other.beside(&own)
-		switch {
-		case common == 0 || other.session == own.session:
-		case at > 0 && at < otherAt, at == 0 && otherAt > 0, at == otherAt && own.session < other.session: // its own origin
-		case common > most || common == most && otherAt < least:
+		if cmp.Or(cmp.Compare(at, otherAt), strings.Compare(own.session, other.session)) > 0 &&
+			(common > most || common == most && common > 0 && otherAt < least) {
 			most, least, origin, last = common, otherAt, other.session, own.ids[common-1]
 		}
 	}
 	return origin, last
 }
 
+// filesBeside are the other transcripts in the directory of one. In an unusual directory, none is found.
+func filesBeside(path string) []string {
+	if path == "" || agentFile(path) != "" {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.jsonl"))
+	return slices.DeleteFunc(files, func(file string) bool { return file == path || agentFile(file) != "" })
+}
+
 // firstMessages has the id of the first message of each file that was looked at. Records are only added to a file, and
-// all other files of a directory are looked at for each that is read.
+// all others of its directory are looked at for each that is read.
 var firstMessages sync.Map
 
-func firstMessageOf(path string) string {
+func firstMessage(path string) (id string) {
+	const most = 16 << 20 // a message may have some pictures
 	if id, known := firstMessages.Load(path); known {
 		return id.(string)
 	}
@@ -163,22 +162,15 @@ func firstMessageOf(path string) string {
 		return ""
 	}
 	defer f.Close()
-	id, err := firstMessage(f)
-	if err == nil && id != "" {
+	for lines := bufio.NewReader(io.LimitReader(f, most)); err == nil && id == ""; {
+		var line []byte
+		line, err = lines.ReadBytes('\n')
+		id = strings.Join(claudeMessagesOf(line).ids, "")
+	}
+	if err == nil {
 		firstMessages.Store(path, id)
 	}
 	return id
-}
-
-// firstMessage reads no more than the lines up to the first message, which may have some pictures.
-func firstMessage(r io.Reader) (string, error) {
-	const most = 16 << 20
-	for lines := bufio.NewReader(io.LimitReader(r, most)); ; {
-		line, err := lines.ReadBytes('\n')
-		if c := claudeMessagesOf(line); err != nil || len(c.ids) > 0 {
-			return strings.Join(c.ids, ""), err
-		}
-	}
 }
 
 type claude struct {
@@ -225,14 +217,10 @@ type claudeCommand struct {
 // or in the same one. The other file is in the same directory.
 func (d *claude) follow(s *claudeSession) {
 	above := s.tree.missing(d.links)
-	if above == "" || s.b.s.Row.ParentID != nil || s.continues(d, above) || d.path == "" {
+	if above == "" || s.b.s.Row.ParentID != nil || s.continues(d, above) {
 		return
 	}
-	files, _ := filepath.Glob(filepath.Join(filepath.Dir(d.path), "*.jsonl")) // in an unusual directory, none is found
-	for _, file := range files {
-		if file == d.path || agentFile(file) != "" {
-			continue
-		}
+	for _, file := range filesBeside(d.path) {
 		text, err := codec.ReadFile(file)
 		if err == nil && bytes.Contains(text, []byte(`"`+above+`"`)) &&
 			s.continues(readClaude(&source{Reporter: rows.Reporter{Report: func(codec.Problem) {}}}, text), above) {
