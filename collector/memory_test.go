@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // A dozen senders of requests that each take 250 MiB once they are decoded: they are
@@ -27,7 +29,7 @@ func TestLargeRequestsAtOnceDoNotTakeAllMemory(t *testing.T) {
 	var stored, refused int
 	var mu sync.Mutex
 	var senders sync.WaitGroup
-	for range 12 {
+	for range testscale.Rounds(5, 12) {
 		senders.Go(func() {
 			err := send()
 			mu.Lock()

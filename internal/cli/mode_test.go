@@ -24,9 +24,7 @@ func TestNoExportIsMoreReadableThanTheStore(t *testing.T) {
 	run := func(args ...string) string {
 		t.Helper()
 		agenttrace, err := exec.LookPath("agenttrace")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		cmd := exec.CommandContext(t.Context(), "sh",
 			append([]string{"-c", `umask 0; exec "$0" "$@"`, agenttrace, "--store", store}, args...)...)
 		out, err := cmd.CombinedOutput()

@@ -28,9 +28,7 @@ func manyAgents(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "from.db")
 	rec, err := recorder.Open(t.Context(), path, recorder.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(rec.SpanExporter()))
 	_, err = codeagent.Run(t.Context(), codeagent.Config{TracerProvider: provider})
 	testscale.Must(t, errors.Join(err, provider.Shutdown(t.Context()), rec.Close(t.Context())))
@@ -131,9 +129,7 @@ func traceRows(t *testing.T, path string) map[string]string {
 	rows := map[string]string{}
 	for _, id := range sessionsOf(t, path) {
 		links, err := r.Spans(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		var b strings.Builder
 		for i := range links {
 			b.Write(append(links[i].AppendJSON(nil), '\n'))

@@ -29,9 +29,7 @@ var stdoutTokens = map[string]*regexp.Regexp{
 func number(t *testing.T, text string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(strings.ReplaceAll(text, ",", ""), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return n
 }
 
@@ -244,9 +242,7 @@ func documentedTokens(t *testing.T, path string) map[string]int64 {
 func csvTokens(t *testing.T, text string) (sum int64) {
 	t.Helper()
 	table, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for at, name := range table[0] {
 		for _, row := range table[1:] {
 			if name == "total" && row[at] != "" {

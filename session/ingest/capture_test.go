@@ -204,8 +204,7 @@ func TestCaptureOrder(t *testing.T) {
 	for _, dir := range captures(t) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			rounds := testscale.Rounds(2, 12)
-			testOrder(t, readCapture(t, dir), rounds)
+			testOrder(t, readCapture(t, dir), testscale.Rounds(2, 12))
 		})
 	}
 }

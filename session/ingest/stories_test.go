@@ -51,7 +51,7 @@ func TestStories(t *testing.T) {
 					t.Errorf("run with -update to accept (-want +got):\n%s",
 						differ(want, got))
 				}
-				testOrder(t, all, testscale.Rounds(2, 8))
+				testOrder(t, all, testscale.Rounds(1, 8))
 			})
 		}
 		if *update {

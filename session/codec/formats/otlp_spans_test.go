@@ -120,13 +120,9 @@ func otlpWorked(t *testing.T) (td ptrace.Traces, ids []string) {
 
 	runCtx, run = sess.StartRun(t.Context(), options)
 	ctx, turn, err := run.ContinueTurn(runCtx, agenttrace.TurnOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	_, tool, _, err = turn.ResumeTool(ctx, "call_2", agenttrace.Answer{Reply: agenttrace.ReplyOnce})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	tool.EndText("a file")
 	ask(ctx, turn, "done", nil)
 	turn.End(agenttrace.TurnResult{})
@@ -147,9 +143,7 @@ func otlpExported(t *testing.T, st *sqlite.Store, ids ...string) (all []ptrace.T
 		s, refs := otlpStored(t, st, id)
 		s.SpanRefs = refs
 		td, err := TurnSpans(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		all = append(all, td)
 	}
 	return all
@@ -207,9 +201,7 @@ func otlpCapturedRequests(t *testing.T, st *sqlite.Store, dir string) {
 // span that the store lists is there, under its own ids, with its own times.
 func TestOTLPExportHasEverySpanOfOtherAgents(t *testing.T) {
 	dirs, err := filepath.Glob(filepath.Join("..", "..", "ingest", "testdata", "captures", "*", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for i, dir := range dirs {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() || i%testscale.Rounds(6, 1) != 0 {
 			continue

@@ -253,9 +253,7 @@ func TestOTLPAnyOrder(t *testing.T) {
 	measured.SpanRefs = refs
 	for _, s := range append(otlpGenerated(t, 6), measured) {
 		td, err := TurnSpans(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		st := otlpEmptyStore(t)
 		in := ingest.New(st, ingest.Options{})
 		all := td.ResourceSpans().At(0).ScopeSpans().At(0)
@@ -284,9 +282,7 @@ func TestOTLPAnyOrder(t *testing.T) {
 func TestOTLPCutOff(t *testing.T) {
 	s := otlpGenerated(t, 4)[3]
 	td, err := TurnSpans(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, sp := range td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().All() {
 		if v, ok := sp.Attributes().Get(ingest.RowsKey); ok && sp.Name() == semconv.SpanToolCall {
 			v.SetStr(v.Str()[:len(v.Str())/2])
