@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,7 +147,7 @@ func (t *Tracer) warn() {
 	if !t.global || otel.GetTracerProvider() != noProvider || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return
 	}
-	if disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); disabled {
+	if disabled, _ := strconv.ParseBool(strings.ToLower(os.Getenv("OTEL_SDK_DISABLED"))); disabled {
 		return
 	}
 	t.unset.Do(func() {

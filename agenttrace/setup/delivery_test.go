@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -114,6 +115,41 @@ func TestAProgramWithoutACollectorEndsAndReportsWhatIsLost(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+func TestAnErrorNamesTheVariableThatIsWrong(t *testing.T) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
+	defer setup.SetMaxQuiet(200 * time.Millisecond)()
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status := http.StatusUnauthorized
+		if strings.HasPrefix(r.URL.Path, "/no") {
+			status = http.StatusNotFound
+		}
+		w.WriteHeader(status)
+	})
+	plain, secure := httptest.NewServer(answer), httptest.NewTLSServer(answer)
+	t.Cleanup(plain.Close)
+	t.Cleanup(secure.Close)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	for _, test := range [][3]string{
+		{"http://" + collectors["refused"](t, ""), "grpc", "agenttrace collect"},
+		{plain.URL, "grpc", "PROTOCOL=http/protobuf"},
+		{"https" + plain.URL[4:], "grpc", "ENDPOINT with http://"},
+		{"https" + plain.URL[4:], "http/protobuf", "ENDPOINT with http://"},
+		{secure.URL, "grpc", "PROTOCOL=http/protobuf"},
+		{secure.URL, "http/protobuf", "CERTIFICATE"},
+		{"http" + secure.URL[5:], "http/protobuf", "ENDPOINT with https://"},
+		{plain.URL, "http/protobuf", "HEADERS"},
+		{plain.URL + "/no", "http/protobuf", "ENDPOINT without /v1/traces"},
+		{"http://" + collectors["unavailable"](t, "grpc"), "http/protobuf", "PROTOCOL=grpc"},
+	} {
+		shutdown := initialize(t, test[0], "OTEL_EXPORTER_OTLP_PROTOCOL="+test[1], "OTEL_LOGS_EXPORTER=none",
+			"OTEL_EXPORTER_OTLP_INSECURE=false") // the endpoint's scheme takes precedence
+		work(t)
+		if err := shutdown(t.Context()); err == nil || !strings.Contains(err.Error(), test[2]) {
+			t.Errorf("%v: %v", test, err)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 		})
 		return errors.Join(errs...)
 	}
-	if disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); disabled {
+	if disabled, _ := strconv.ParseBool(strings.ToLower(os.Getenv("OTEL_SDK_DISABLED"))); disabled {
 		return shutdown, nil
 	}
 	// The SDK's default remembers the environment as it was first.
@@ -150,10 +150,10 @@ func tracerProvider(
 	}
 	var exporter sdktrace.SpanExporter
 	if s.http {
-		exporter, err = otlptracehttp.New(ctx, append(when(s.local, otlptracehttp.WithInsecure()),
+		exporter, err = otlptracehttp.New(ctx, append(when(s.insecure, otlptracehttp.WithInsecure()),
 			otlptracehttp.WithRetry(otlptracehttp.RetryConfig(retry)))...)
 	} else {
-		exporter, err = otlptracegrpc.New(ctx, slices.Concat(when(s.local, otlptracegrpc.WithInsecure()),
+		exporter, err = otlptracegrpc.New(ctx, slices.Concat(when(s.insecure, otlptracegrpc.WithInsecure()),
 			when(s.patient, otlptracegrpc.WithTimeout(retry.MaxElapsedTime)), []otlptracegrpc.Option{
 				otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry)), otlptracegrpc.WithDialOption(reconnect)})...)
 	}
@@ -192,10 +192,10 @@ func loggerProvider(
 	}
 	var exporter sdklog.Exporter
 	if s.http {
-		exporter, err = otlploghttp.New(ctx, append(when(s.local, otlploghttp.WithInsecure()),
+		exporter, err = otlploghttp.New(ctx, append(when(s.insecure, otlploghttp.WithInsecure()),
 			otlploghttp.WithRetry(otlploghttp.RetryConfig(retry)))...)
 	} else {
-		exporter, err = otlploggrpc.New(ctx, slices.Concat(when(s.local, otlploggrpc.WithInsecure()),
+		exporter, err = otlploggrpc.New(ctx, slices.Concat(when(s.insecure, otlploggrpc.WithInsecure()),
 			when(s.patient, otlploggrpc.WithTimeout(retry.MaxElapsedTime)), []otlploggrpc.Option{
 				otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry)), otlploggrpc.WithDialOption(reconnect)})...)
 	}
@@ -218,9 +218,9 @@ func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.
 	}
 	var exporter sdkmetric.Exporter
 	if s.http {
-		exporter, err = otlpmetrichttp.New(ctx, when(s.local, otlpmetrichttp.WithInsecure())...)
+		exporter, err = otlpmetrichttp.New(ctx, when(s.insecure, otlpmetrichttp.WithInsecure())...)
 	} else {
-		exporter, err = otlpmetricgrpc.New(ctx, when(s.local, otlpmetricgrpc.WithInsecure())...)
+		exporter, err = otlpmetricgrpc.New(ctx, when(s.insecure, otlpmetricgrpc.WithInsecure())...)
 	}
 	if err != nil {
 		return nil, err
@@ -258,24 +258,24 @@ type signal struct {
 	on, http bool
 	// endpoint is for messages.
 	endpoint string
-	// local reports that no endpoint is set. That of the exporters is then one with TLS.
-	local bool
+	// insecure reports that there is no TLS, which is the exporters' default and with one of their variables also
+	// applies to http://.
+	insecure bool
 	// patient reports that no variable limits the time of a request.
 	patient bool
 }
 
 // signalOf reads the environment variables of a signal.
 func signalOf(name string, byDefault bool) (s signal, err error) {
-	first := func(names ...string) string {
-		for _, n := range names {
-			if v := strings.TrimSpace(os.Getenv(n)); v != "" {
-				return v
+	first := func(names ...string) (variable, value string) {
+		for _, variable = range names {
+			if value = strings.TrimSpace(os.Getenv(variable)); value != "" {
+				break
 			}
 		}
-		return ""
+		return variable, value
 	}
-	variable := "OTEL_" + name + "_EXPORTER"
-	switch exporter := first(variable); exporter {
+	switch variable, exporter := first("OTEL_" + name + "_EXPORTER"); exporter {
 	case "":
 		s.on = byDefault
 	case "otlp":
@@ -284,13 +284,20 @@ func signalOf(name string, byDefault bool) (s signal, err error) {
 	default:
 		return s, fmt.Errorf("%s is %q: want otlp or none", variable, exporter)
 	}
-	endpoint := first("OTEL_EXPORTER_OTLP_"+name+"_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-	s.local = endpoint == "" && first("OTEL_EXPORTER_OTLP_"+name+"_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE") == ""
-	s.patient = first("OTEL_EXPORTER_OTLP_"+name+"_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT") == ""
-	variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
-	switch protocol := first("OTEL_EXPORTER_OTLP_"+name+"_PROTOCOL", variable); protocol {
+	of := func(what string) (variable, value string) {
+		return first("OTEL_EXPORTER_OTLP_"+name+"_"+what, "OTEL_EXPORTER_OTLP_"+what)
+	}
+	variable, endpoint := of("ENDPOINT")
+	u, err := url.Parse(endpoint)
+	if s.on && endpoint != "" && (err != nil || u.Host == "") {
+		return s, fmt.Errorf("%s is %q: want a URL such as http://localhost:4317", variable, endpoint)
+	}
+	_, insecure := of("INSECURE")
+	s.insecure = endpoint == "" && insecure == "" || err == nil && u.Scheme == "http"
+	_, timeout := of("TIMEOUT")
+	s.patient = timeout == ""
+	switch variable, protocol := of("PROTOCOL"); protocol {
 	case "":
-		u, err := url.Parse(endpoint)
 		s.http = err == nil && u.Port() == "4318"
 	case "grpc":
 	case "http/protobuf":
@@ -298,10 +305,10 @@ func signalOf(name string, byDefault bool) (s signal, err error) {
 	default:
 		return s, fmt.Errorf("%s is %q: want grpc or http/protobuf", variable, protocol)
 	}
-	if s.endpoint = endpoint; endpoint == "" {
-		s.endpoint = map[bool]string{false: "http://localhost:4317", true: "http://localhost:4318"}[s.http]
-	} else if u, err := url.Parse(endpoint); err == nil {
+	if s.endpoint = "http://localhost:4317"; endpoint != "" && err == nil {
 		s.endpoint = u.Redacted()
+	} else if s.http {
+		s.endpoint = "http://localhost:4318"
 	}
 	return s, nil
 }

@@ -117,7 +117,7 @@ func TestNothingIsSentWhereNothingIsAskedFor(t *testing.T) {
 	for _, variables := range [][]string{
 		{"OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=0"},
 		{"OTEL_TRACES_EXPORTER=none", "OTEL_LOGS_EXPORTER=none"},
-		{"OTEL_SDK_DISABLED=true", "OTEL_TRACES_EXPORTER=otlp"},
+		{"OTEL_SDK_DISABLED=tRUE", "OTEL_TRACES_EXPORTER=otlp"},
 	} {
 		r := newReceiver(t)
 		shutdown := initialize(t, r.URL, variables...)
@@ -152,14 +152,15 @@ func TestVariablesThatCannotBeFollowedAreErrors(t *testing.T) {
 	for variable, value := range map[string]string{
 		"OTEL_TRACES_EXPORTER": "zipkin", "OTEL_EXPORTER_OTLP_PROTOCOL": "carrier-pigeon",
 		"OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": "http/json", "OTEL_METRICS_EXPORTER": "prometheus",
-		"OTEL_TRACES_SAMPLER_ARG": "half",
+		"OTEL_TRACES_SAMPLER_ARG": "half", "OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4317",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "10.0.0.1:4317", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc-web",
 	} {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
 			t.Setenv(variable, value)
 			shutdown, err := setup.Init(t.Context())
-			if err == nil || !strings.Contains(err.Error(), value) || shutdown != nil {
-				t.Errorf("err = %v, want one that names %s", err, value)
+			if err == nil || !strings.Contains(err.Error(), variable+` is "`+value) || shutdown != nil {
+				t.Errorf("err = %v, want one that names %s and %s", err, variable, value)
 			}
 		})
 	}
