@@ -74,6 +74,14 @@ func (f *filter) text(kind redact.Content, key, s string) string {
 	return s
 }
 
+// pattern is text for the pattern of a permission rule, which repeats the input of a tool unless it is all wildcards.
+func (f *filter) pattern(s string) string {
+	if strings.Trim(s, "*") == "" {
+		return s
+	}
+	return f.text(redact.ToolInput, "", s)
+}
+
 // json returns JSON text as it may be sent.
 func (f *filter) json(kind redact.Content, key, s string) string {
 	s, _ = f.apply(kind, key, s, true)

@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
 
 	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/redact"
@@ -141,21 +143,35 @@ func TestContentThatIsNotWantedIsOmitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHarness(t, Options{Redact: r}, SessionOptions{})
-	ctx, turn := h.run.StartTurn(h.ctx, UserMessage{Text: "private thing",
-		Parts: []Part{DataPart("x", "", map[string]string{"a": "private"})}},
+	h := newHarness(t, Options{Redact: r, Approver: func(context.Context, Question) (Answer, error) {
+		return Answer{Reply: ReplyAlways}, nil
+	}}, SessionOptions{})
+	ctx, turn := h.run.StartTurn(h.ctx, UserMessage{Text: "private thing", Parts: []Part{
+		DataPart("x", "", map[string]string{"a": "private"}), FilePart(File{URL: "file:private", Filename: "private"})}},
 		TurnOptions{SystemPrompt: "private prompt"})
 	turn.Reasoning("private thought")
 	turn.Text("public")
 	_, tool := turn.StartTool(ctx, ToolOptions{ID: "1", Name: "bash", Input: map[string]string{"cmd": "private"}})
 	tool.End("private")
-	_, tool = turn.StartTool(ctx, ToolOptions{ID: "2", Name: "bash", Input: 1})
-	tool.Fail(errors.New("private"))
+	for _, id := range []string{"2", "3"} { // the second is allowed by the rule that the answer to the first adds
+		_, tool = turn.StartTool(ctx, ToolOptions{ID: id, Name: "bash", Input: 1})
+		tool.Authorize(ctx, "private")
+		tool.Fail(errors.New("private"))
+	}
+	_, tool = turn.StartTool(ctx, ToolOptions{ID: "4", Name: "ask", Input: 1})
+	tool.AwaitInput("private?")
 	h.end(turn)
-	for _, s := range h.rec.All() {
-		for _, kv := range s.Attributes {
+	all := map[string][]attribute.KeyValue{}
+	for i, s := range h.rec.All() {
+		all[fmt.Sprint(i, " ", s.Name)] = s.Attributes
+	}
+	for i, e := range h.rec.Events() {
+		all[fmt.Sprint(i, " ", e.Name)] = e.Attributes
+	}
+	for name, attributes := range all {
+		for _, kv := range attributes {
 			if strings.Contains(kv.Value.String(), "private") {
-				t.Errorf("%s: %s = %s", s.Name, kv.Key, kv.Value.String())
+				t.Errorf("%s: %s = %s", name, kv.Key, kv.Value.String())
 			}
 		}
 	}

@@ -384,7 +384,7 @@ func (f File) data(clean *filter, kind redact.Content) []byte {
 	b := []byte(`{"type":"file"`)
 	b = spans.AppendJSONMember(b, "mediaType", clean.id(f.MediaType))
 	b = spans.AppendJSONMember(b, "url", f.URL)
-	b = spans.AppendJSONOptional(b, "filename", clean.text(redact.Other, "", f.Filename))
+	b = spans.AppendJSONOptional(b, "filename", clean.text(kind, "", f.Filename))
 	return append(b, '}')
 }
 

@@ -298,8 +298,7 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 		if span.IsRecording() {
 			record := spans.Permission{
 				SessionID: s.id, ID: d.ID, ToolID: c.p.Name, CallID: c.p.CallID, MessageID: c.answerID, PartID: c.partID,
-				Pattern: c.filter().text(redact.Other, "", d.Pattern), Action: string(d.Action),
-				Source:  string(d.Source),
+				Pattern: c.filter().pattern(d.Pattern), Action: string(d.Action), Source: string(d.Source),
 				Outcome: d.outcome, Reply: string(d.Reply), Reason: c.filter().text(redact.Other, "", d.Reason),
 			}
 			if d.Reply != "" {

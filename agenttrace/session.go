@@ -201,8 +201,11 @@ func (s *Session) record() spans.Run {
 			r.FirstPrompt = text
 		}
 	}
-	if len(s.st.Rules) > 0 {
-		r.Permissions = f.raw(redact.Other, "", json.RawMessage(encodeJSON(s.st.Rules)))
+	if rules := slices.Clone(s.st.Rules); len(rules) > 0 {
+		for i := range rules {
+			rules[i].Pattern = f.pattern(rules[i].Pattern)
+		}
+		r.Permissions = f.raw(redact.Other, "", json.RawMessage(encodeJSON(rules)))
 	}
 	return r
 }
@@ -394,9 +397,13 @@ func (s *Session) enter(events context.Context, now time.Time, st Status) {
 // emitStatus queues the status. The caller holds mu.
 func (s *Session) emitStatus(events context.Context, now time.Time) {
 	st := s.current()
+	kind := redact.Other
+	if st.CallID != "" {
+		kind = redact.ToolInput // what a call waits for is in its input
+	}
 	e := spans.Event{
 		Name: semconv.EventStatus, Status: string(st.State), Attempt: int64(st.Attempt), CallID: st.CallID,
-		Detail: s.tracer.filter.text(redact.Other, "", st.Detail),
+		Detail: s.tracer.filter.text(kind, "", st.Detail),
 	}
 	if s.heartbeats {
 		e.Heartbeat = s.tracer.live.Heartbeat.Milliseconds()

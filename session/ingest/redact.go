@@ -52,14 +52,14 @@ var contents = map[string]redact.Content{
 	"fact.Part.Output": redact.ToolOutput, "fact.Part.Error": redact.ToolOutput,
 	"session.Session.Title": redact.Other, "session.Session.WorkspaceRoot": redact.Other,
 	"store.SessionChange.Title": redact.Other, "store.SessionChange.WorkspaceRoot": redact.Other,
-	"store.Decision.Pattern": redact.Other, "store.Decision.Reason": redact.Other,
-	"store.Annotation.Comment":   redact.Other,
+	"store.Decision.Reason": redact.Other, "store.Annotation.Comment": redact.Other,
 	"store.ImportSource.Reading": redact.Other, "store.ImportSource.Report": redact.Other,
 
 	"fact.Fact.Error": byMethod, "fact.Fact.ToolCatalog": byMethod, "fact.Fact.Input": byMethod,
 	"fact.Fact.Unanswered": byMethod, "fact.Fact.Output": byMethod, "fact.Part.Name": byMethod,
 	"fact.Part.Text": byMethod, "fact.Part.URL": byMethod, "fact.Part.Data": byMethod, "fact.Tool.Output": byMethod,
-	"fact.Decision.Pattern": byMethod, "fact.SessionAttrs.Rules": byMethod, "session.Session.ModelJSON": byMethod,
+	"fact.Decision.Pattern": byMethod, "store.Decision.Pattern": byMethod, "fact.SessionAttrs.Rules": byMethod,
+	"session.Session.ModelJSON":       byMethod,
 	"session.Session.PermissionsJSON": byMethod, "session.Session.MetadataJSON": byMethod,
 	"session.Message.MetadataJSON": byMethod, "store.SessionChange.Model": byMethod,
 	"store.SessionChange.Permissions": byMethod, "store.SessionChange.MetadataJSON": byMethod,
@@ -262,7 +262,7 @@ func (x *redaction) batch(b *store.Batch) {
 		m.Metadata = x.messageMetadata(m.Metadata)
 	})
 	each(b.Parts, x.part)
-	x.fields(&b.Decisions)
+	each(b.Decisions, x.decision)
 	each(b.Annotations, x.annotation)
 	each(b.Blobs, x.blob)
 	each(b.SpanRefs, x.link)
@@ -275,6 +275,16 @@ func each[T any](rows []T, f func(*T)) {
 		f(&rows[i])
 	}
 }
+
+func (x *redaction) decision(d *store.Decision) {
+	x.fields(d)
+	if quotesInput(d.Pattern) {
+		x.text(redact.ToolInput, &d.Pattern)
+	}
+}
+
+// quotesInput reports whether the pattern of a permission rule repeats what a tool was given, and not only wildcards.
+func quotesInput(pattern string) bool { return strings.Trim(pattern, `"*`) != "" }
 
 // annotation redacts an annotation. What is tagged is found by the name of the tag, so names stay distinct. The id is
 // a digest of the texts, which would confirm a guess of what was taken out of them, so a changed one gets another.
@@ -387,7 +397,7 @@ func (x *redaction) fact(f *fact.Fact) {
 			x.id(&m.Role, &m.ID)
 		})
 	}
-	if d := f.Decision; d != nil && strings.Trim(d.Pattern, "*") != "" { // else it reports nothing of the call
+	if d := f.Decision; d != nil && quotesInput(d.Pattern) {
 		x.text(redact.ToolInput, &d.Pattern)
 	}
 	if a := f.SessionAttrs; a != nil && len(a.Rules) > 0 {
@@ -497,7 +507,7 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 		m.Message.MetadataJSON = string(x.messageMetadata(json.RawMessage(m.Message.MetadataJSON)))
 		each(m.Parts, x.partRow)
 	})
-	x.fields(&in.Decisions)
+	each(in.Decisions, x.decision)
 	each(in.Annotations, x.annotation)
 	each(in.SpanRefs, x.link)
 	x.fields(&in.Traces)

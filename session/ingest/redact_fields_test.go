@@ -58,6 +58,20 @@ func TestRedactPart(t *testing.T) {
 	}
 }
 
+func TestRulesAndQuestionsGoWithTheInputsThatTheyRepeat(t *testing.T) {
+	b := store.Batch{Sessions: []store.SessionChange{{
+		Permissions: &store.Value{Text: `[{"permission":"bash","pattern":"ls private"},{"permission":"web","pattern":"*"}]`},
+		Metadata:    map[string]store.Value{statusKey: {Text: `{"detail":"bash ls private","tool_call_id":"c"}`}},
+	}}, Decisions: []store.Decision{{Pattern: "ls private"}, {Pattern: "*"}}}
+	newRedaction(t, redact.Config{Omit: redact.Omit{ToolInputs: true}}).batch(&b)
+	s, marker := b.Sessions[0], "[omitted: 10 bytes]"
+	if got := s.Permissions.Text; !strings.Contains(got, `"bash","pattern":"`+marker) ||
+		!strings.Contains(got, `"web","pattern":"*"`) || b.Decisions[0].Pattern != marker || b.Decisions[1].Pattern != "*" ||
+		s.Metadata[statusKey].Text != `{"detail":"[omitted: 15 bytes]","tool_call_id":"c"}` {
+		t.Errorf("%s, %+v, %+v", got, b.Decisions, s.Metadata)
+	}
+}
+
 // A prompt is found by the digest that its source sent, also where the rest of what it sent is known no more.
 func TestRedactPrompt(t *testing.T) {
 	body := "use " + planted

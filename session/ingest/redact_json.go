@@ -185,7 +185,7 @@ func (x *redaction) eachString(raw json.RawMessage, f func(json.RawMessage) json
 
 // rules redacts the patterns of permission rules.
 func (x *redaction) rules(raw json.RawMessage) json.RawMessage {
-	if !x.rows && x.clean(raw) {
+	if !x.rows && !x.Omits(redact.ToolInput) && x.clean(raw) {
 		return raw
 	}
 	if !json.Valid(raw) || bytes.TrimSpace(raw)[0] != '[' {
@@ -193,7 +193,11 @@ func (x *redaction) rules(raw json.RawMessage) json.RawMessage {
 		return raw
 	}
 	return eachMember(raw, func(rule *member) {
-		rule.value = x.members(rule.value, x.idsExcept("pattern"))
+		rule.value = x.members(rule.value, func(m *member) {
+			if x.idsExcept("pattern")(m); m.name == "pattern" && quotesInput(string(m.value)) {
+				x.json(redact.ToolInput, "", &m.value)
+			}
+		})
 	})
 }
 
@@ -220,9 +224,16 @@ func (x *redaction) keyed(kind redact.Content, m *member) {
 
 // sessionMember redacts a member of a session's metadata, or of the metadata of a part.
 func (x *redaction) sessionMember(m *member) {
-	if m.name == "agenttrace" {
+	switch {
+	case m.name == "agenttrace":
 		m.value = x.members(m.value, x.trace)
-	} else {
+	case m.name == statusKey && x.Omits(redact.ToolInput) && bytes.Contains(m.value, []byte(`"tool_call_id"`)):
+		m.value = x.members(m.value, func(m *member) {
+			if x.keyed(redact.Other, m); m.name == "detail" { // what a call waits for is in its input
+				x.json(redact.ToolInput, "", &m.value)
+			}
+		})
+	default:
 		x.keyed(redact.Other, m)
 	}
 }
