@@ -40,7 +40,7 @@ func (a *answer) isRecorded() bool { return a.flight != nil && !a.flight.side }
 
 // Text implements [modelapi.Sink].
 func (a *answer) Text(b *modelapi.Block, text string) {
-	if b.Kind == modelapi.Text {
+	if b.Kind == modelapi.Text && !b.Spoken {
 		a.content.addText([]byte(text))
 		a.head = append(a.head, text[:min(len(text), a.headSize-len(a.head))]...)
 	}
@@ -108,7 +108,7 @@ func (a *answer) calls() (out []*openCall) {
 func (a *answer) result(earlier *modelapi.Usage) agenttrace.ModelResult {
 	r := agenttrace.ModelResult{StopReason: a.Stop, ResponseID: a.ID, ResponseModel: a.Model}
 	if a.Usage != nil {
-		r.RawUsage = a.Usage.Raw
+		r.RawUsage, r.CostUSD = a.Usage.Raw, a.Usage.CostUSD
 	}
 	u := earlier.Add(a.Usage)
 	if u == nil {

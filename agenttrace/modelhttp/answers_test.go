@@ -67,6 +67,55 @@ func TestAToolOfTheProviderHasItsResultInTheAnswer(t *testing.T) {
 	}
 }
 
+// TestAnswersOfOtherShapesAreRecorded has what compatible servers and other forms of an API answer, and how the turn
+// shows: its end, its error, cost and parts.
+func TestAnswersOfOtherShapesAreRecorded(t *testing.T) {
+	ask := `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+	call := `"function_call":{"name":"f","arguments":"{\"a\":1}"}`
+	for name, test := range map[string]struct {
+		path, want string
+		pairs      [][2]string
+	}{
+		"spoken": {"/v1/chat/completions", `finish 0.5 text {"type":"text","text":"I hear."}`, [][2]string{{ask,
+			`{"choices":[{"message":{"content":null,"audio":{"id":"a","data":"AAAA","transcript":"I hear."}},
+			"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"cost":0.5}}`}}},
+		"functions": {"/v1/chat/completions", `finish tool-f {"a":1} "4" text {"type":"text","text":"Four."}`,
+			[][2]string{{ask, `data: {"choices":[{"delta":{` + call + `},"finish_reason":"function_call"}]}` + "\n\n"}, {
+				`{"model":"m","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,` + call + `},
+				{"role":"function","name":"f","content":"4"}]}`,
+				`{"choices":[{"message":{"content":"Four."},"finish_reason":"stop"}]}`}}},
+		"a page": {"/v1/chat/completions", `error the answer is not JSON: "<p>Sign in</p>"`,
+			[][2]string{{ask, "<p>Sign in</p>"}}},
+		"nothing": {"/v1/chat/completions", `error the answer is not JSON: ""`, [][2]string{{ask, ""}}},
+		"half of it": {"/v1/chat/completions", `error the answer's stream ended early`,
+			[][2]string{{ask, `{"choices":[`}}},
+		"Ollama's error": {"/api/chat", `error model "m" not found`, [][2]string{{ask, `{"error":"model \"m\" not found"}`}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := exchanges(t, test.path, test.pairs...)
+			a.check()
+			turn := a.rec.All().Turns()[0]
+			got := strings.TrimSpace(turn.EndReason + " " + turn.Error)
+			if turn.Usage.CostUSD != nil {
+				got += fmt.Sprint(" ", *turn.Usage.CostUSD)
+			}
+			for _, p := range turn.Assistant.Parts {
+				if p.Type != "step-start" {
+					got += strings.TrimRight(fmt.Sprintf(" %s %s", p.Type, p.Data), " ")
+				}
+				for _, c := range a.rec.All().ToolCalls() {
+					if c.CallID == p.ToolCallID {
+						got += " " + c.Input + " " + c.Output
+					}
+				}
+			}
+			if got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
 // TestUsageThatIsNotSentIsNotCounted has a stream without it.
 func TestUsageThatIsNotSentIsNotCounted(t *testing.T) {
 	a := exchanges(t, "/v1/chat/completions", [2]string{

@@ -38,13 +38,14 @@ type tap struct {
 	dec          modelapi.Decoder
 	split        modelapi.Stream // nil if the body is one document
 	inflater     *inflater       // nil if the body is not compressed
-	// buf is a document until its end.
+	// buf is a document until its end, cut the error of an answer that lacks its own.
 	buf []byte
+	cut error
 }
 
 func newTap(x *exchange, resp *http.Response) io.ReadCloser {
 	a := x.flight.newAnswer()
-	b := &tap{x: x, answer: a, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength}
+	b := &tap{x: x, answer: a, cut: errTruncated, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength}
 	b.split = modelapi.StreamOf(resp.Header.Get("Content-Type"), x.t.o.MaxBodyBytes)
 	if open, known := x.t.o.decoder(resp.Header); !known {
 		b.dropped, b.split = true, nil
@@ -135,8 +136,15 @@ func (b *tap) parse() (whole bool) {
 	b.buf = nil
 	if whole = len(data) > 0 && modelapi.Valid(data); whole {
 		b.dec.Body(data)
+	} else if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' && data[0] != '[' {
+		b.cut = fmt.Errorf("the answer is not JSON: %q", headOf(data))
 	}
 	return whole
+}
+
+// headOf returns the beginning of a body that is not what it should be.
+func headOf(body []byte) string {
+	return strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 300)]), ""))
 }
 
 // Decoder returns what is compressed in r.
@@ -221,7 +229,7 @@ func (b *tap) end(atEnd bool) {
 	case whole && b.split == nil:
 		b.finish(nil) // a document without an answer, such as one that is queued
 	default:
-		b.finish(errTruncated)
+		b.finish(b.cut)
 	}
 }
 
@@ -237,7 +245,7 @@ type httpError struct {
 }
 
 func (e *httpError) Error() string {
-	s := fmt.Sprintf("%d %s", e.status, http.StatusText(e.status))
+	s := strings.TrimSpace(fmt.Sprintf("%d %s", e.status, http.StatusText(e.status)))
 	if e.text != "" {
 		s += ": " + e.text
 	}
@@ -262,7 +270,7 @@ func (x *exchange) refused(resp *http.Response) {
 		}
 		kind, text, ok := modelapi.ErrorOf(body)
 		if !ok {
-			text = strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 300)]), ""))
+			text = headOf(body)
 		}
 		err := &httpError{resp.StatusCode, kind, text}
 		if again {
@@ -308,6 +316,8 @@ type route struct {
 	byHost   bool // the provider is that of the host, if that is known
 }
 
+const ollama = "ollama"
+
 // routes are the paths of the APIs. The first that matches counts. They are escaped: the id of a Bedrock model may be
 // an ARN with slashes.
 var routes = []route{
@@ -322,6 +332,7 @@ var routes = []route{
 	{lazy.Regexp(`/v1/messages()$`), modelapi.Anthropic, "anthropic", false},
 	{lazy.Regexp(`(?:/deployments/(.+))?/chat/completions$`), modelapi.Chat, "openai", true},
 	{lazy.Regexp(`/responses()$`), modelapi.Responses, "openai", true},
+	{lazy.Regexp(`/api/chat()$`), modelapi.Chat, ollama, false},
 }
 
 // recognize returns the API that a request is for, or nil.

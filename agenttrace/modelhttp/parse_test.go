@@ -98,6 +98,7 @@ func TestEveryPathOfTheAPIsIsRecognized(t *testing.T) {
 			"gcp.gemini", "gemini-x", modelapi.Gemini},
 		{"https://aiplatform.googleapis.com/v1beta1/projects/p/locations/global/publishers/google/models/gemini-x:generateContent",
 			"gcp.vertex_ai", "gemini-x", modelapi.Gemini},
+		{"http://localhost:11434/api/chat", "ollama", "", modelapi.Chat},
 		{"https://api.openai.com/v1/embeddings", "", "", nil},
 		{"https://generativelanguage.googleapis.com/v1beta/models/gemini-x:countTokens", "", "", nil},
 	} {

@@ -13,7 +13,7 @@
 // calls with input and output, usage, the model, the system prompt and the tools.
 //
 // Requests are recognized by their path and body: Anthropic Messages, OpenAI chat
-// completions and Responses, Gemini generateContent, Bedrock Converse and InvokeModel, each
+// completions and Responses, Gemini generateContent, Bedrock Converse and InvokeModel, Ollama's chat, each
 // also where another cloud or a compatible server offers it. Everything else passes.
 //
 // A [Transport] changes nothing for the agent: answers are parsed as the agent reads them, with bounded buffers,

@@ -50,8 +50,9 @@ type Block struct {
 	Kind     Kind
 	Open     bool
 	ID, Name string
-	// Server reports that the provider executes the call.
-	Server bool
+	// Server reports that the provider executes the call, Spoken that the text is of audio, which later requests name by
+	// its id.
+	Server, Spoken bool
 	// Signature and Redacted are those of Anthropic's reasoning.
 	Signature, Redacted string
 
@@ -249,6 +250,7 @@ type Usage struct {
 	Basis                                           Basis
 	Input, Output, Reasoning, CacheRead, CacheWrite int64
 	ToolPrompt                                      int64 // Gemini's, beside the input
+	CostUSD                                         *float64
 	Raw                                             json.RawMessage
 }
 
@@ -272,8 +274,9 @@ func openAIUsage(v value, in, out string) *Usage {
 	if u.get(in+"_tokens") == "" {
 		return nil
 	}
+	cost := u.at("cost.total_cost cost").number() // Perplexity's and OpenRouter's
 	return &Usage{
-		Input: u.count(in + "_tokens"), Output: u.count(out + "_tokens"),
+		CostUSD: cost, Input: u.count(in + "_tokens"), Output: u.count(out + "_tokens"),
 		Reasoning:  u.count(out + "_tokens_details.reasoning_tokens"),
 		CacheRead:  u.count(in + "_tokens_details.cached_tokens"),
 		CacheWrite: u.count(in + "_tokens_details.cache_write_tokens"), Raw: v.raw(),
@@ -296,15 +299,18 @@ func StreamOf(contentType string, most int) Stream {
 	switch strings.ToLower(strings.TrimSpace(kind)) {
 	case "text/event-stream":
 		return &sse{max: most}
+	case "application/x-ndjson":
+		return &sse{max: most, lines: true}
 	case "application/vnd.amazon.eventstream":
 		return &frames{max: most}
 	}
 	return nil
 }
 
-// sse splits server-sent events. An event of more than max bytes is skipped.
+// sse splits server-sent events, or lines that are events. An event of more than max bytes is skipped.
 type sse struct {
-	max int
+	max   int
+	lines bool
 	// line is the line that has not ended, data and name are what the event has so far.
 	line, data []byte
 	name       string
@@ -330,6 +336,9 @@ func (s *sse) Feed(p []byte, emit func(string, []byte)) {
 func (s *sse) endLine(emit func(string, []byte)) {
 	line := bytes.TrimSuffix(s.line, []byte("\r"))
 	s.line = s.line[:0]
+	if s.lines && len(line) > 0 {
+		s.data, s.some, line = append(s.data, line...), true, nil
+	}
 	if len(line) == 0 {
 		if s.some && !s.skip {
 			emit(s.name, s.data)

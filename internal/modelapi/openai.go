@@ -8,20 +8,21 @@ import (
 )
 
 var chatForm = form{
-	messages: "messages", model: "model", variant: "reasoning_effort", temperature: "temperature",
-	limit: "max_completion_tokens max_tokens", shape: "response_format", tools: "tools", add: addChat,
+	messages: "messages", model: "model", variant: "reasoning_effort", temperature: "temperature options.temperature",
+	limit: "max_completion_tokens max_tokens options.num_predict", shape: "response_format format", tools: "tools",
+	add: addChat,
 }
 
 func addChat(r *Request, m object) {
 	switch m.text("role") {
 	case "tool", "function":
-		r.add(User, Item{Kind: Result, ID: m.text("tool_call_id"), Name: m.text("name"),
+		r.add(User, Item{Kind: Result, ID: m.text("tool_call_id"), Name: m.text("name", "tool_name"),
 			Value: outputOf(m.get("content"), "", "text", "")})
 	case "assistant":
 		r.addText(Assistant, chatText(m))
-		for _, c := range m.get("tool_calls").objects() {
+		for _, c := range chatCallsOf(m) {
 			f := c.in("function")
-			i := Item{Kind: Call, ID: c.text("id"), Name: f.text("name"), Value: Input(f.text("arguments"))}
+			i := Item{Kind: Call, ID: c.text("id"), Name: f.text("name"), Value: Input(arguments(f))}
 			if custom := c.in("custom"); custom != nil {
 				i.Name, i.Value = custom.text("name"), Quote(custom.text("input"))
 			}
@@ -29,7 +30,29 @@ func addChat(r *Request, m object) {
 		}
 	default:
 		r.addMessage(m)
+		for _, image := range m.get("images").elements() { // Ollama's
+			r.between = false
+			r.add(User, Item{Kind: FileItem, File: inline("image/*", "", image.value.text())})
+		}
 	}
+}
+
+// chatCallsOf returns the calls of a message, or the one of the form that OpenAI had first.
+func chatCallsOf(m object) []object {
+	calls := m.get("tool_calls").objects()
+	if f := m.get("function_call"); f != "" {
+		calls = append(calls, object{{"function", f}})
+	}
+	return calls
+}
+
+// arguments returns those of a call, which are JSON in a text or, with Ollama, an object.
+func arguments(f object) string {
+	v := f.get("arguments")
+	if v.isText() {
+		return v.text()
+	}
+	return string(v)
 }
 
 // chatText returns the text of a message, or why the model refuses to have one.
@@ -61,6 +84,15 @@ func (d *chatAnswer) chunk(c object) bool {
 	d.a.failed(c)
 	d.a.ID, d.a.Model = cmp.Or(c.text("id"), d.a.ID), cmp.Or(c.text("model"), d.a.Model)
 	choices := c.get("choices").objects()
+	if m := c.in("message"); m != nil { // Ollama's
+		if d.first(m); c.isTrue("done") {
+			d.a.Stop, d.a.Ended, d.a.Complete = c.text("done_reason"), true, true
+			if d.a.closeAll(); c.get("eval_count") != "" {
+				d.a.Usage = &Usage{Input: c.count("prompt_eval_count"), Output: c.count("eval_count")}
+			}
+		}
+		return true
+	}
 	for _, choice := range choices {
 		m := choice.get("delta", "message").object()
 		if choice.count("index") != 0 {
@@ -86,21 +118,26 @@ const (
 )
 
 func (d *chatAnswer) first(m object) {
-	// Compatible servers have reasoning, under two names.
-	if reasoning := m.text("reasoning_content", "reasoning"); reasoning != "" {
+	// Compatible servers have reasoning, under some names.
+	if reasoning := m.text("reasoning_content", "reasoning", "thinking"); reasoning != "" {
 		d.a.add(d.a.block(chatReasoning, Reasoning), reasoning)
+	}
+	if spoken := m.in("audio").text("transcript"); spoken != "" {
+		b := d.a.block(chatContent, Text)
+		b.Spoken = true
+		d.a.add(b, spoken)
 	}
 	if text := chatText(m); text != "" {
 		d.a.close(d.a.block(chatReasoning, Reasoning)) // which the text ends
 		d.a.add(d.a.block(chatContent, Text), text)
 	}
-	for _, c := range m.get("tool_calls").objects() {
+	for _, c := range chatCallsOf(m) {
 		id, f, custom := c.text("id"), c.in("function"), c.in("custom")
 		name := cmp.Or(custom.text("name"), f.text("name"))
 		b := d.called(c.get("index"), id, name)
 		b.ID, b.isText = cmp.Or(id, b.ID), b.isText || custom != nil
 		b.Name = cmp.Or(name, b.Name)
-		d.a.add(b, f.text("arguments"))
+		d.a.add(b, arguments(f))
 		d.a.add(b, custom.text("input"))
 	}
 }

@@ -108,9 +108,7 @@ func (f form) request(body []byte) *Request {
 		Conversation: in.at(f.conversation).text(), Continuation: in.at(f.continuation).text(),
 	}
 	r.System, _ = textOf(in.at(f.system), "\n\n")
-	if n, err := strconv.ParseFloat(string(in.at(f.temperature)), 64); err == nil {
-		r.Temperature = &n
-	}
+	r.Temperature = in.at(f.temperature).number()
 	for _, t := range in.at(f.tools).objects() {
 		r.addTools(t)
 	}
@@ -338,6 +336,14 @@ func (v value) count() int64 {
 	}
 	n, _ := strconv.ParseFloat(string(v), 64) // 0 of what is not a number
 	return int64(n)
+}
+
+// number returns a number, nil of what is none.
+func (v value) number() *float64 {
+	if n, err := strconv.ParseFloat(string(v), 64); err == nil {
+		return &n
+	}
+	return nil
 }
 
 // members returns the members of an object or the elements of a list, whichever begins with the bracket. Those of an

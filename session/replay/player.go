@@ -202,6 +202,7 @@ var played = []struct {
 	{"/chat/completions", "chat", modelapi.Chat}, {"/responses", "responses", modelapi.Responses},
 	{"enerateContent", "gemini", modelapi.Gemini}, {"/converse", "bedrock converse", modelapi.Converse},
 	{"/invoke", "bedrock invoke", modelapi.Anthropic}, {"/messages", "anthropic", modelapi.Anthropic},
+	{"/api/chat", "ollama", modelapi.Chat},
 }
 
 // ServeHTTP implements [http.Handler].

@@ -31,8 +31,9 @@ type API struct {
 	// File has the templates of requests, answers and streams: JSON in which a comma may follow the last element. Each
 	// line of a stream is an event, after its name if that is not its type.
 	File, Path, StreamPath string
-	// Framed streams are binary, as those of AWS. Of a stream of Bytes a frame has an event as base64.
-	Framed, Bytes bool
+	// Framed streams are binary, as those of AWS. Of a stream of Bytes a frame has an event as base64, of one of Lines a
+	// line is an event.
+	Framed, Bytes, Lines bool
 	// Previous requests have what followed the answer before, and its id. In a stream of AtOnce a chunk has all calls.
 	Previous, AtOnce bool
 }
@@ -172,7 +173,9 @@ func (a *API) Chunks(s *Step, id string, stream bool) (contentType string, chunk
 			chunks = append(chunks, a.event(line))
 		}
 	}
-	if a.Framed {
+	if a.Lines {
+		return "application/x-ndjson", chunks
+	} else if a.Framed {
 		return "application/vnd.amazon.eventstream", chunks
 	}
 	return "text/event-stream; charset=utf-8", chunks
@@ -187,6 +190,8 @@ func (a *API) event(line []byte) []byte {
 		name = typed.Type
 	}
 	switch {
+	case a.Lines:
+		return append(data, '\n')
 	case a.Bytes:
 		return frame("chunk", encode(map[string][]byte{"bytes": data}))
 	case a.Framed:
