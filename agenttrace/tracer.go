@@ -144,10 +144,8 @@ var noProvider = otel.GetTracerProvider()
 
 // warn reports once that runs are not recorded because no tracer provider is set.
 func (t *Tracer) warn() {
-	if !t.global || otel.GetTracerProvider() != noProvider || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
-		return
-	}
-	if disabled, _ := strconv.ParseBool(strings.ToLower(os.Getenv("OTEL_SDK_DISABLED"))); disabled {
+	disabled, _ := strconv.ParseBool(strings.ToLower(os.Getenv("OTEL_SDK_DISABLED")))
+	if disabled || !t.global || otel.GetTracerProvider() != noProvider || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return
 	}
 	t.unset.Do(func() {

@@ -1,10 +1,10 @@
 // Package semconv defines the names, attribute keys and enumerations of everything that agenttrace puts on spans and
-// events. CONVENTIONS.md lists them with type, unit and example; [Attributes] and [Enums] return what it lists.
+// events. CONVENTIONS.md lists them with type, unit and example.
 //
-// Keys have three origins. Those of group [Floor] (session_id, turn_index, tool_id, …) are prescribed by the agent
-// guide and used verbatim. Those of group [Mirror] (gen_ai.*, session.id, user.id, error.type) follow OpenTelemetry and
+// Keys have three origins. Those of group floor (session_id, turn_index, tool_id, …) are prescribed by the agent
+// guide and used verbatim. Those of group mirror (gen_ai.*, session.id, user.id, error.type) follow OpenTelemetry and
 // its GenAI conventions, so other tools understand the span as well; they are defined here because recent versions of
-// the Go semconv packages have no gen_ai.* keys. Where neither has a key, group [Own] defines one below agenttrace.*.
+// the Go semconv packages have no gen_ai.* keys. Where neither has a key, group own defines one below agenttrace.*.
 package semconv
 
 // SchemaURL identifies this version of the conventions. The SDK sets it on its tracers and loggers.

@@ -82,9 +82,7 @@ func (c *coder) fallback(key attribute.Key, s *string) {
 
 // copied is a fallback that is sent too.
 func (c *coder) copied(key attribute.Key, s *string) {
-	if c.key == key {
-		c.fallback(key, s)
-	} else if !c.decoding && *s != "" {
+	if c.fallback(key, s); !c.decoding && *s != "" {
 		c.add(key.String(*s))
 	}
 }

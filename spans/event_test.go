@@ -117,7 +117,7 @@ func TestEveryEventCarriesWhatSemconvLists(t *testing.T) {
 				t.Errorf("%s appends %s as %v, listed as %s", name, kv.Key, kv.Value.Type(), a.Type)
 			}
 		}
-		for _, a := range semconv.Attributes() {
+		for _, a := range testscale.Attributes() {
 			if slices.Contains(a.Spans, name) && !appended[a.Key] {
 				t.Errorf("%s is listed for %s, which never appends it", a.Key, name)
 			}

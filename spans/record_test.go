@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -194,7 +195,7 @@ func garbage() []spans.Value {
 
 func TestGarbageNeverPanicsAndLeavesTheRest(t *testing.T) {
 	for _, kind := range kinds {
-		for _, a := range semconv.Attributes() {
+		for _, a := range testscale.Attributes() {
 			for _, v := range garbage() {
 				r := kind()
 				known, err := spans.Set(r, string(a.Key), v)
@@ -213,10 +214,10 @@ func TestGarbageNeverPanicsAndLeavesTheRest(t *testing.T) {
 }
 
 func TestWrongTypeIsReportedAndLeavesTheField(t *testing.T) {
-	wrong := map[semconv.Type]spans.Value{
-		semconv.String: intValue(1), semconv.Strings: intValue(1), semconv.Int: stringValue("one"),
-		semconv.Double: stringValue("one"), semconv.Bool: stringValue("true"),
-		semconv.JSON: boolValue(true),
+	wrong := map[string]spans.Value{
+		"string": intValue(1), "string[]": intValue(1), "int": stringValue("one"),
+		"double": stringValue("one"), "boolean": stringValue("true"),
+		"JSON string": boolValue(true),
 	}
 	g := generator{r: rand.New(rand.NewPCG(3, 5)), full: true}
 	// These are read only if no better attribute is present, or are always true, so their
@@ -244,18 +245,18 @@ func TestWrongTypeIsReportedAndLeavesTheField(t *testing.T) {
 	}
 }
 
-func describe(t *testing.T, key attribute.Key) semconv.Attribute {
+func describe(t *testing.T, key attribute.Key) testscale.Attribute {
 	t.Helper()
-	for _, a := range semconv.Attributes() {
+	for _, a := range testscale.Attributes() {
 		if a.Key == key {
 			return a
 		}
 	}
-	t.Fatalf("%s is not in semconv.Attributes", key)
-	return semconv.Attribute{}
+	t.Fatalf("%s is not in testscale.Attributes", key)
+	return testscale.Attribute{}
 }
 
-// spanName returns the name that semconv.Attributes uses for the span.
+// spanName returns the name that testscale.Attributes uses for the span.
 func spanName(r spans.SpanData) string {
 	if r.Kind() == spans.KindModelCall {
 		return "chat {model}"
@@ -293,7 +294,7 @@ func TestEverySpanCarriesWhatSemconvLists(t *testing.T) {
 				}
 			}
 		}
-		for _, a := range semconv.Attributes() {
+		for _, a := range testscale.Attributes() {
 			if a.Key == semconv.ReplayKey {
 				continue // added by session/ingest for stored sessions
 			}
@@ -307,15 +308,15 @@ func TestEverySpanCarriesWhatSemconvLists(t *testing.T) {
 	}
 }
 
-func wireType(t semconv.Type) attribute.Type {
+func wireType(t string) attribute.Type {
 	switch t {
-	case semconv.Strings:
+	case "string[]":
 		return attribute.STRINGSLICE
-	case semconv.Int:
+	case "int":
 		return attribute.INT64
-	case semconv.Double:
+	case "double":
 		return attribute.FLOAT64
-	case semconv.Bool:
+	case "boolean":
 		return attribute.BOOL
 	}
 	return attribute.STRING

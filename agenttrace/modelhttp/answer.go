@@ -128,12 +128,6 @@ func (a *answer) result(earlier *modelapi.Usage) agenttrace.ModelResult {
 	return r
 }
 
-// toolError is the error that a tool returned, as the model reads it.
-type toolError string
-
-func (e toolError) Error() string     { return string(e) }
-func (e toolError) ErrorType() string { return "tool_error" }
-
 func endTool(tool *agenttrace.ToolCall, output json.RawMessage, failed bool) {
 	var text string
 	isText := len(output) > 0 && output[0] == '"' && json.Unmarshal(output, &text) == nil
@@ -143,9 +137,9 @@ func endTool(tool *agenttrace.ToolCall, output json.RawMessage, failed bool) {
 	case !failed:
 		tool.EndRaw(output)
 	case isText:
-		tool.Fail(toolError(text))
+		tool.Fail(&modelapi.Error{Kind: "tool_error", Text: text})
 	default:
-		tool.Fail(toolError(output))
+		tool.Fail(&modelapi.Error{Kind: "tool_error", Text: string(output)})
 	}
 }
 

@@ -40,35 +40,8 @@ func exchanges(t *testing.T, path string, pairs ...[2]string) *agent {
 	return a
 }
 
-// TestAToolOfTheProviderHasItsResultInTheAnswer has one of Anthropic and one of OpenAI.
-func TestAToolOfTheProviderHasItsResultInTheAnswer(t *testing.T) {
-	for name, test := range map[string]struct{ path, request, answer, tool, output string }{
-		"Anthropic": {"/v1/messages", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
-			`{"id":"msg_1","content":[{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"query":"q"}},
-			{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","url":"u"}]},
-			{"type":"text","text":"found"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}`,
-			"web_search", `[{"type":"web_search_result","url":"u"}]`},
-		"OpenAI": {"/v1/responses", `{"model":"m","input":"hi"}`,
-			`{"id":"resp_1","status":"completed","output":[{"type":"mcp_call","id":"mcp_1","name":"roll","arguments":"{}","output":"4"},
-			{"type":"message","content":[{"type":"output_text","text":"found"}]}]}`, "roll", `"4"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := exchanges(t, test.path, [2]string{test.request, test.answer})
-			a.check()
-			calls := a.rec.All().ToolCalls(test.tool)
-			if len(calls) != 1 || !calls[0].ProviderExecuted || calls[0].Output != test.output || calls[0].Inferred {
-				t.Fatalf("calls: %+v", calls)
-			}
-			turn := a.rec.All().Turns()[0]
-			if p := turn.Assistant.Parts; len(p) != 2 || p[0].Type != "tool-"+test.tool || turn.EndReason != "finish" {
-				t.Errorf("the turn ended with %s and %d parts", turn.EndReason, len(turn.Assistant.Parts))
-			}
-		})
-	}
-}
-
 // TestAnswersOfOtherShapesAreRecorded has what compatible servers and other forms of an API answer, and how the turn
-// shows: its end, its error, cost and parts.
+// shows: its end, its error, cost, parts, calls (executed is of the provider) and, if it was sent, usage.
 func TestAnswersOfOtherShapesAreRecorded(t *testing.T) {
 	ask := `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 	call := `"function_call":{"name":"f","arguments":"{\"a\":1}"}`
@@ -76,7 +49,7 @@ func TestAnswersOfOtherShapesAreRecorded(t *testing.T) {
 		path, want string
 		pairs      [][2]string
 	}{
-		"spoken": {"/v1/chat/completions", `finish 0.5 text {"type":"text","text":"I hear."}`, [][2]string{{ask,
+		"spoken": {"/v1/chat/completions", `finish 0.5 1+1 text {"type":"text","text":"I hear."}`, [][2]string{{ask,
 			`{"choices":[{"message":{"content":null,"audio":{"id":"a","data":"AAAA","transcript":"I hear."}},
 			"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"cost":0.5}}`}}},
 		"functions": {"/v1/chat/completions", `finish tool-f {"a":1} "4" text {"type":"text","text":"Four."}`,
@@ -84,6 +57,15 @@ func TestAnswersOfOtherShapesAreRecorded(t *testing.T) {
 				`{"model":"m","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,` + call + `},
 				{"role":"function","name":"f","content":"4"}]}`,
 				`{"choices":[{"message":{"content":"Four."},"finish_reason":"stop"}]}`}}},
+		"Anthropic's tool": {"/v1/messages",
+			`finish 1+1 tool-web_search executed {"query":"q"} [{"url":"u"}] text {"type":"text","text":"found"}`, [][2]string{{ask,
+				`{"content":[{"type":"server_tool_use","id":"s","name":"web_search","input":{"query":"q"}},
+				{"type":"web_search_tool_result","tool_use_id":"s","content":[{"url":"u"}]},{"type":"text","text":"found"}],
+				"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}`}}},
+		"OpenAI's tool": {"/v1/responses", `finish tool-roll executed {} "4"`, [][2]string{{`{"model":"m","input":"hi"}`,
+			`{"status":"completed","output":[{"type":"mcp_call","id":"m","name":"roll","arguments":"{}","output":"4"}]}`}}},
+		"usage that is null": {"/v1/chat/completions", `finish text {"type":"text","text":"Hello"}`, [][2]string{{ask,
+			`data: {"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":null}` + "\n\ndata: [DONE]\n\n"}}},
 		"a page": {"/v1/chat/completions", `error the answer is not JSON: "<p>Sign in</p>"`,
 			[][2]string{{ask, "<p>Sign in</p>"}}},
 		"nothing": {"/v1/chat/completions", `error the answer is not JSON: ""`, [][2]string{{ask, ""}}},
@@ -99,13 +81,16 @@ func TestAnswersOfOtherShapesAreRecorded(t *testing.T) {
 			if turn.Usage.CostUSD != nil {
 				got += fmt.Sprint(" ", *turn.Usage.CostUSD)
 			}
+			if u := turn.Usage.Tokens; u != nil {
+				got += fmt.Sprint(" ", u.Input, "+", u.Output)
+			}
 			for _, p := range turn.Assistant.Parts {
 				if p.Type != "step-start" {
 					got += strings.TrimRight(fmt.Sprintf(" %s %s", p.Type, p.Data), " ")
 				}
 				for _, c := range a.rec.All().ToolCalls() {
 					if c.CallID == p.ToolCallID {
-						got += " " + c.Input + " " + c.Output
+						got += map[bool]string{true: " executed"}[c.ProviderExecuted && !c.Inferred] + " " + c.Input + " " + c.Output
 					}
 				}
 			}
@@ -113,18 +98,6 @@ func TestAnswersOfOtherShapesAreRecorded(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
-	}
-}
-
-// TestUsageThatIsNotSentIsNotCounted has a stream without it.
-func TestUsageThatIsNotSentIsNotCounted(t *testing.T) {
-	a := exchanges(t, "/v1/chat/completions", [2]string{
-		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
-		`data: {"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":null}` + "\n\ndata: [DONE]\n\n",
-	})
-	a.check()
-	if u := a.rec.All().Turns()[0].Usage; u.Tokens != nil {
-		t.Errorf("usage = %+v, want none", u.Tokens)
 	}
 }
 
@@ -209,16 +182,13 @@ func TestAFileIsRecordedByItsKindAndSize(t *testing.T) {
 		`{"choices":[{"message":{"content":"seen"},"finish_reason":"stop"}]}`,
 	})
 	a.check()
-	var got []string
-	for _, p := range a.rec.All().Turns()[0].User.Parts {
-		got = append(got, string(p.Data))
-	}
-	want := []string{
+	for i, want := range []string{
 		`{"type":"text","text":"see"}`, `{"type":"data-file","data":{"mediaType":"image/png","size":3}}`,
 		`{"type":"file","mediaType":"image/*","url":"https://example.com/a.png"}`,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("parts (-want +got):\n%s", diff)
+	} {
+		if got := string(a.rec.All().Turns()[0].User.Parts[i].Data); got != want {
+			t.Errorf("part %d is %s, want %s", i, got, want)
+		}
 	}
 }
 
@@ -296,27 +266,15 @@ func TestAnEarlierResultOfTheSameIDIsNotTakenForANewOne(t *testing.T) {
 	}
 }
 
-// TestAnImageThatAToolReturnsIsNotStored has a tool with a picture in each API.
+// TestAnImageThatAToolReturnsIsNotStored has what TestFilesInOutputsOfToolsAreNotStored of package agenttrace has not.
 func TestAnImageThatAToolReturnsIsNotStored(t *testing.T) {
 	picture := bytes.Repeat([]byte("\x89PNG\r\n"), 4000)
 	encoded := base64.StdEncoding.EncodeToString(picture)
 	note := fmt.Sprintf("[image/png, %d bytes, sha256 %x", len(picture), sha256.Sum256(picture))
 	for name, test := range map[string]struct{ path, history string }{
-		"chat": {"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"look"},
-			{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"see","arguments":"{}"}}]},
-			{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"seen"},
-				{"type":"image_url","image_url":{"url":"data:image/png;base64,$"}}]}]}`},
 		"chat, as text": {"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"look"},
 			{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"see","arguments":"{}"}}]},
 			{"role":"tool","tool_call_id":"c","content":"seen [{\"url\":\"data:image/png;base64,$\"}]"}]}`},
-		"responses": {"/v1/responses", `{"model":"m","input":[{"role":"user","content":"look"},
-			{"type":"function_call","call_id":"c","name":"see","arguments":"{}"},
-			{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"seen"},
-				{"type":"input_image","image_url":"data:image/png;base64,$"}]}]}`},
-		"anthropic": {"/v1/messages", `{"model":"m","messages":[{"role":"user","content":"look"},
-			{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"see","input":{}}]},
-			{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"seen"},
-				{"type":"image","source":{"type":"base64","media_type":"image/png","data":"$"}}]}]}]}`},
 		"gemini": {"/v1beta/models/m:generateContent", `{"contents":[{"role":"user","parts":[{"text":"look"}]},
 			{"role":"model","parts":[{"functionCall":{"name":"see","args":{}}}]},
 			{"role":"user","parts":[{"functionResponse":{"name":"see","response":{"output":"seen"},

@@ -238,22 +238,14 @@ func (b *tap) finish(err error) {
 	b.x.flight.finish(b.answer, err)
 }
 
-// httpError is the error of a response that is not an answer.
-type httpError struct {
-	status     int
-	kind, text string
-}
-
-func (e *httpError) Error() string {
-	s := strings.TrimSpace(fmt.Sprintf("%d %s", e.status, http.StatusText(e.status)))
-	if e.text != "" {
-		s += ": " + e.text
+// httpError returns the error of a response that is no answer. Its type is the provider's, or else the status.
+func httpError(status int, kind, text string) error {
+	s := strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
+	if text != "" {
+		s += ": " + text
 	}
-	return s
+	return &modelapi.Error{Kind: cmp.Or(kind, strconv.Itoa(status)), Text: s}
 }
-
-// ErrorType returns the provider's name of the error or, as the conventions have it, the status.
-func (e *httpError) ErrorType() string { return cmp.Or(e.kind, strconv.Itoa(e.status)) }
 
 const maxErrorBody = 64 << 10
 
@@ -262,7 +254,7 @@ func (x *exchange) refused(resp *http.Response) {
 	again := (modelapi.Retryable(resp) || resp.StatusCode < 400) && !x.attempt.isLast // a redirect is sent again, too
 	if again {
 		after, _ := modelapi.RetryAfter(resp.Header, time.Now())
-		x.failed(&httpError{status: resp.StatusCode}, true, after)
+		x.failed(httpError(resp.StatusCode, "", ""), true, after)
 	}
 	describe := func(body []byte) {
 		if open, _ := x.t.o.decoder(resp.Header); open != nil {
@@ -272,7 +264,7 @@ func (x *exchange) refused(resp *http.Response) {
 		if !ok {
 			text = headOf(body)
 		}
-		err := &httpError{resp.StatusCode, kind, text}
+		err := httpError(resp.StatusCode, kind, text)
 		if again {
 			x.flight.describe(err)
 		} else {
@@ -316,8 +308,6 @@ type route struct {
 	byHost   bool // the provider is that of the host, if that is known
 }
 
-const ollama = "ollama"
-
 // routes are the paths of the APIs. The first that matches counts. They are escaped: the id of a Bedrock model may be
 // an ARN with slashes.
 var routes = []route{
@@ -332,7 +322,7 @@ var routes = []route{
 	{lazy.Regexp(`/v1/messages()$`), modelapi.Anthropic, "anthropic", false},
 	{lazy.Regexp(`(?:/deployments/(.+))?/chat/completions$`), modelapi.Chat, "openai", true},
 	{lazy.Regexp(`/responses()$`), modelapi.Responses, "openai", true},
-	{lazy.Regexp(`/api/chat()$`), modelapi.Chat, ollama, false},
+	{lazy.Regexp(`/api/chat()$`), modelapi.Chat, "ollama", false},
 }
 
 // recognize returns the API that a request is for, or nil.

@@ -132,7 +132,7 @@ func (x *exchange) begin(data []byte) {
 		return
 	}
 	r.Provider, r.Model = x.target.provider, cmp.Or(r.Model, x.target.model)
-	if r.Model == "" && r.Provider == ollama { // another server's chat
+	if r.Model == "" && r.Provider == "ollama" { // another server's chat
 		return
 	}
 	x.flight = x.t.reg.begin(x, r, data)

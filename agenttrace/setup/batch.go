@@ -419,8 +419,9 @@ func (d *delivery) shutdown(ctx context.Context, provider func(context.Context) 
 	} else if d.err == nil {
 		return err // live events that the queue dropped are repeated by later ones
 	}
+	i := slices.IndexFunc(remedies[:], func(r [2]string) bool { return strings.Contains(d.err.Error(), r[0]) })
 	return fmt.Errorf("%d of %d %s are lost: %s did not accept them: %w; %s", lost, d.ended.Load(), d.what, d.endpoint,
-		d.err, remedy(d.err.Error()))
+		d.err, remedies[i][1])
 }
 
 // remedies are what to do after an error with a text, and last after any. The types of these errors are internal to
@@ -432,7 +433,6 @@ var remedies = [...][2]string{
 	{"look like a TLS handshake", "that port has no TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with http://"},
 	{"HTTP response to HTTPS client", "that port has no TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with http://"},
 	{"server preface: EOF", "that port may want TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with https://"},
-	{"reset by peer", "that port may want TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with https://"},
 	{"request to an HTTPS server", "that port wants TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with https://"},
 	{"x509: ", "set OTEL_EXPORTER_OTLP_CERTIFICATE to a file with the certificate that signed the server's"},
 	{"certificate required", "set OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY"},
@@ -441,10 +441,6 @@ var remedies = [...][2]string{
 	{": 404 ", "set OTEL_EXPORTER_OTLP_ENDPOINT without /v1/traces and /v1/logs, which are added"},
 	{"proxyconnect", "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"},
 	{"", `start "agenttrace collect" there or set OTEL_EXPORTER_OTLP_ENDPOINT`},
-}
-
-func remedy(text string) string {
-	return remedies[slices.IndexFunc(remedies[:], func(r [2]string) bool { return strings.Contains(text, r[0]) })][1]
 }
 
 // spanExporter and spanProcessor count what an exporter delivers, and what its provider is given.

@@ -122,13 +122,8 @@ func TestAProgramWithoutACollectorEndsAndReportsWhatIsLost(t *testing.T) {
 func TestAnErrorNamesTheVariableThatIsWrong(t *testing.T) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
 	defer setup.SetMaxQuiet(200 * time.Millisecond)()
-	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		status := http.StatusUnauthorized
-		if strings.HasPrefix(r.URL.Path, "/no") {
-			status = http.StatusNotFound
-		}
-		w.WriteHeader(status)
-	})
+	answer := http.NewServeMux() // 404 of other paths
+	answer.HandleFunc("/v1/traces", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	plain, secure := httptest.NewServer(answer), httptest.NewTLSServer(answer)
 	t.Cleanup(plain.Close)
 	t.Cleanup(secure.Close)

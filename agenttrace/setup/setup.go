@@ -258,8 +258,7 @@ type signal struct {
 	on, http bool
 	// endpoint is for messages.
 	endpoint string
-	// insecure reports that there is no TLS, which is the exporters' default and with one of their variables also
-	// applies to http://.
+	// insecure reports that requests go without TLS, also where a variable of the exporters wants it for http://.
 	insecure bool
 	// patient reports that no variable limits the time of a request.
 	patient bool

@@ -3,7 +3,6 @@ package adktrace_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 
@@ -31,9 +30,8 @@ func Example() {
 		`{"candidates":[{"finishReason":"STOP","content":{"role":"model","parts":[{"text":"It is sunny."}]}}]}`,
 	}
 	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, answers[0])
+		_, _ = fmt.Fprint(w, answers[0])
 		answers = answers[1:]
 	}))
 	defer model.Close()

@@ -26,9 +26,8 @@ func Example() {
 		`{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"It is sunny."}}]}`,
 	}
 	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, answers[0])
+		_, _ = fmt.Fprint(w, answers[0])
 		answers = answers[1:]
 	}))
 	defer model.Close()

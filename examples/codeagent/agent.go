@@ -74,25 +74,13 @@ func (a *agent) turn(ctx context.Context, run *agenttrace.Run, text string) (ans
 // ask calls the model once and records its output while it arrives.
 func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error) {
 	ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-	var text, reasoning *agenttrace.TextStream
-	write := func(stream **agenttrace.TextStream, begin func() *agenttrace.TextStream) func(string) {
-		return func(piece string) {
-			if *stream == nil {
-				*stream = begin()
-			}
-			(*stream).WriteString(piece)
-		}
-	}
-	done, err := complete(ctx, a.client, a.request(), write(&text, call.StreamText),
-		write(&reasoning, call.StreamReasoning), a.retrying)
+	done, err := complete(ctx, a.client, a.request(), call, a.retrying)
 	call.End(done.result(), err)
 	if err != nil {
 		return message{}, err // an open stream is recorded as interrupted
 	}
-	text.Close()
-	reasoning.Close()
 	if a.used = 0; done.usage != nil {
-		a.used = done.usage.PromptTokens + done.usage.CompletionTokens
+		a.used = done.usage.Input + done.usage.Output
 	}
 	if done.message.Content != "" {
 		a.say("%s\n", done.message.Content)
@@ -191,13 +179,11 @@ func (a *agent) request() chatRequest {
 
 // result converts a completion for the trace. OpenAI counts inclusively.
 func (c completion) result() agenttrace.ModelResult {
-	r := agenttrace.ModelResult{
-		StopReason: c.finishReason, ResponseID: c.id, ResponseModel: c.model, RawUsage: c.rawUsage,
-	}
+	r := agenttrace.ModelResult{StopReason: c.finishReason, ResponseID: c.id, ResponseModel: c.model}
 	if u := c.usage; u != nil {
+		r.RawUsage = u.Raw
 		r.Usage = agenttrace.InclusiveUsage{
-			Input: u.PromptTokens, CacheRead: u.PromptTokensDetails.CachedTokens,
-			Output: u.CompletionTokens, Reasoning: u.CompletionTokensDetails.ReasoningTokens,
+			Input: u.Input, CacheRead: u.CacheRead, Output: u.Output, Reasoning: u.Reasoning,
 		}
 	}
 	return r

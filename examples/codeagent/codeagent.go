@@ -140,7 +140,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		limit: cmp.Or(c.ContextTokens, contextTokens),
 	}
 	if scripted {
-		a.client = &scriptedModel{pace: scriptedPace, asked: make(map[string]int)}
+		a.client = &scriptedModel{pace: scriptedPace, asked: make(map[string]int64)}
 	} else {
 		remote := &client{baseURL: cmp.Or(c.BaseURL, openAI), apiKey: c.APIKey}
 		remote.http.Transport = http.DefaultTransport.(*http.Transport).Clone()

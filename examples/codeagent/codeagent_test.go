@@ -285,15 +285,12 @@ func newAgent(t *testing.T, rec *agenttracetest.Recorder, answers ...func() (*ht
 
 // stream returns an answer that calls tools: pairs of name and arguments.
 func stream(calls ...string) func() (*http.Response, error) {
-	var chunk chatChunk
-	chunk.Choices = []chatChoice{{FinishReason: "tool_calls"}}
+	var made []toolCall
 	for i := 0; i < len(calls); i += 2 {
-		d := toolCall{Index: i / 2}
-		d.ID, d.Function.Name, d.Function.Arguments = fmt.Sprint("call_", i/2), calls[i], calls[i+1]
-		chunk.Choices[0].Delta.ToolCalls = append(chunk.Choices[0].Delta.ToolCalls, d)
+		made = append(made, newToolCall(fmt.Sprint("call_", i/2), calls[i], calls[i+1]))
 	}
-	data, _ := json.Marshal(chunk)
-	return answer(200, "data: "+string(data)+"\n\ndata: [DONE]\n\n")
+	data, _ := json.Marshal(made)
+	return answer(200, `data: {"choices":[{"finish_reason":"tool_calls","delta":{"tool_calls":`+string(data)+`}}]}`+"\n\n")
 }
 
 // TestModelMistakes checks that the model gets an error for its mistakes.

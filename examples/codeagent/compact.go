@@ -34,7 +34,7 @@ func (a *agent) compactIfFull(ctx context.Context, run *agenttrace.Run) (err err
 	head := req.Messages[:len(req.Messages)-len(a.messages)+tail.at]
 	head[0].Content = summaryPrompt
 	req.Messages = append(head, message{Role: "user", Content: "Summarize."})
-	done, err := complete(ctx, a.client, req, func(string) {}, func(string) {}, a.retrying)
+	done, err := complete(ctx, a.client, req, nil, a.retrying)
 	if err != nil {
 		return fmt.Errorf("summarize the conversation: %w", err)
 	}

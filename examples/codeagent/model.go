@@ -1,7 +1,6 @@
 package codeagent
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -10,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // The part of the OpenAI Chat Completions API that an agent needs.
@@ -25,14 +26,17 @@ type message struct {
 }
 
 type toolCall struct {
-	// Index is the place of a fragment's call among those of a stream.
-	Index    int    `json:"index,omitempty"`
 	ID       string `json:"id,omitempty"`
 	Type     string `json:"type,omitempty"`
 	Function struct {
 		Name      string `json:"name,omitempty"`
 		Arguments string `json:"arguments"`
 	} `json:"function"`
+}
+
+func newToolCall(id, name, arguments string) (c toolCall) {
+	c.ID, c.Type, c.Function.Name, c.Function.Arguments = id, "function", name, arguments
+	return c
 }
 
 type chatRequest struct {
@@ -44,53 +48,17 @@ type chatRequest struct {
 	StreamOptions   map[string]bool `json:"stream_options"`
 }
 
-// chatUsage counts inclusively: prompt tokens include cached tokens, completion tokens include reasoning tokens.
-type chatUsage struct {
-	PromptTokens        int64 `json:"prompt_tokens"`
-	CompletionTokens    int64 `json:"completion_tokens"`
-	PromptTokensDetails struct {
-		CachedTokens int64 `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-	CompletionTokensDetails struct {
-		ReasoningTokens int64 `json:"reasoning_tokens"`
-	} `json:"completion_tokens_details"`
-}
-
-// chatChunk is one event of the stream.
-type chatChunk struct {
-	ID      string       `json:"id"`
-	Model   string       `json:"model"`
-	Choices []chatChoice `json:"choices"`
-	// Usage is a [chatUsage] and any other counts of the provider.
-	Usage json.RawMessage `json:"usage,omitempty"`
-	Error *apiError       `json:"error,omitempty"`
-}
-
-type chatChoice struct {
-	Delta struct {
-		message
-		// Servers use one of these names for reasoning.
-		ReasoningContent string `json:"reasoning_content"`
-		Reasoning        string `json:"reasoning"`
-	} `json:"delta"`
-	FinishReason string `json:"finish_reason"`
-}
-
-type apiError struct{ Message string }
-
 // completion is a complete answer of the model.
 type completion struct {
 	id, model, finishReason string
 	message                 message
-	// usage is nil if the server did not report any; rawUsage is its report.
-	usage    *chatUsage
-	rawUsage json.RawMessage
+	usage                   *modelapi.Usage // nil if the server did not report any
 }
 
-// model answers requests: a [client], or the script. It passes text and reasoning on while they arrive. After an error
-// the completion has what had arrived; a [retryError] means that the answer has not begun.
+// model answers requests: a [client], or the script. It records text and reasoning while they arrive, unless call is
+// nil. After an error the completion has what had arrived; a [retryError] means that the answer has not begun.
 type model interface {
-	ask(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error)
+	ask(ctx context.Context, req chatRequest, call *agenttrace.ModelCall) (completion, error)
 }
 
 // retryError is the error of a server that is busy, broken or unreachable. after is how long it wants to be left alone,
@@ -100,17 +68,15 @@ type retryError struct {
 	after time.Duration
 }
 
-func (e *retryError) Unwrap() error { return e.error }
-
 const maxAttempts = 4
 
 // complete calls the model. It asks again after a [retryError], when it has called retrying.
 func complete(
-	ctx context.Context, m model, req chatRequest, text, reasoning func(string), retrying func(error, time.Duration),
+	ctx context.Context, m model, req chatRequest, call *agenttrace.ModelCall, retrying func(error, time.Duration),
 ) (completion, error) {
 	wait := 250 * time.Millisecond
 	for attempt := 1; ; attempt++ {
-		done, err := m.ask(ctx, req, text, reasoning)
+		done, err := m.ask(ctx, req, call)
 		failed, again := errors.AsType[*retryError](err)
 		switch {
 		case again && ctx.Err() != nil:
@@ -144,7 +110,7 @@ type client struct {
 }
 
 // ask implements [model].
-func (c *client) ask(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error) {
+func (c *client) ask(ctx context.Context, req chatRequest, call *agenttrace.ModelCall) (completion, error) {
 	req.Stream, req.StreamOptions = true, map[string]bool{"include_usage": true}
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -165,16 +131,14 @@ func (c *client) ask(ctx context.Context, req chatRequest, text, reasoning func(
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
-		return readStream(resp.Body, text, reasoning)
+		return readStream(resp.Body, call)
 	}
 	head, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // best effort: the status is sufficient
-	var answer struct{ Error apiError }
-	_ = json.Unmarshal(head, &answer) // or it is not JSON
-	err = refusal(resp.StatusCode, cmp.Or(answer.Error.Message, strings.TrimSpace(string(head))))
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
-		ms, _ := strconv.Atoi(resp.Header.Get("Retry-After-Ms")) // without a number it is 0
-		s, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		err = &retryError{err, cmp.Or(time.Duration(ms)*time.Millisecond, time.Duration(s)*time.Second)}
+	_, message, _ := modelapi.ErrorOf(head)
+	err = refusal(resp.StatusCode, cmp.Or(message, strings.TrimSpace(string(head))))
+	if modelapi.Retryable(resp) {
+		after, _ := modelapi.RetryAfter(resp.Header, time.Now())
+		err = &retryError{err, after}
 	}
 	return completion{}, err
 }
@@ -185,65 +149,55 @@ func refusal(status int, message string) error {
 }
 
 // readStream builds an answer from server-sent events.
-func readStream(r io.Reader, text, reasoning func(string)) (completion, error) {
+func readStream(r io.Reader, call *agenttrace.ModelCall) (completion, error) {
+	const maxAnswer = 16 << 20 // bytes
 	done := completion{message: message{Role: "assistant"}}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
-		if !ok || string(data) == "[DONE]" {
-			continue
-		}
-		var chunk chatChunk
-		if err := json.Unmarshal(data, &chunk); err != nil {
-			return done, fmt.Errorf("decode model stream: %w", err)
-		}
-		if chunk.Error != nil {
-			return done, fmt.Errorf("model server broke off: %s", chunk.Error.Message)
-		}
-		done.id, done.model = cmp.Or(chunk.ID, done.id), cmp.Or(chunk.Model, done.model)
-		if len(chunk.Usage) > 0 && string(chunk.Usage) != "null" {
-			done.usage, done.rawUsage = new(chatUsage), chunk.Usage
-			if err := json.Unmarshal(chunk.Usage, done.usage); err != nil {
-				return done, fmt.Errorf("decode usage: %w", err)
-			}
-		}
-		for _, choice := range chunk.Choices {
-			done.finishReason = cmp.Or(choice.FinishReason, done.finishReason)
-			if s := cmp.Or(choice.Delta.ReasoningContent, choice.Delta.Reasoning); s != "" {
-				reasoning(s)
-			}
-			if s := choice.Delta.Content; s != "" {
-				done.message.Content += s
-				text(s)
-			}
-			for _, fragment := range choice.Delta.ToolCalls {
-				if err := done.message.grow(fragment); err != nil {
-					return done, err
-				}
-			}
+	streams := make(map[*modelapi.Block]*agenttrace.TextStream)
+	answer := modelapi.Answer{Budget: maxAnswer, Sink: listener{call, &done.message.Content, streams}}
+	decoder, stream := modelapi.Chat.Decode(&answer), modelapi.StreamOf("text/event-stream", maxAnswer)
+	var err error
+	for buf, n := make([]byte, 4096), 0; err == nil && answer.Err == nil; {
+		n, err = r.Read(buf)
+		stream.Feed(buf[:n], decoder.Event)
+	}
+	stream.End(decoder.Event)
+	done.id, done.model, done.finishReason, done.usage = answer.ID, answer.Model, answer.Stop, answer.Usage
+	for _, b := range answer.Blocks {
+		if b.Kind == modelapi.Call {
+			done.message.ToolCalls = append(done.message.ToolCalls, newToolCall(b.ID, b.Name, b.Content()))
 		}
 	}
-	if err := lines.Err(); err != nil {
+	switch {
+	case answer.Err != nil:
+		return done, fmt.Errorf("model server broke off: %w", answer.Err)
+	case err != io.EOF:
 		return done, fmt.Errorf("read model stream: %w", err)
-	}
-	if done.finishReason == "" {
+	case done.finishReason == "":
 		return done, fmt.Errorf("read model stream: %w", io.ErrUnexpectedEOF)
 	}
 	return done, nil
 }
 
-// grow adds a fragment of a tool call: the first one has id and name, all of them a piece of the arguments.
-func (m *message) grow(d toolCall) error {
-	switch {
-	case d.Index == len(m.ToolCalls):
-		m.ToolCalls = append(m.ToolCalls, toolCall{Type: "function"})
-	case d.Index < 0 || d.Index > len(m.ToolCalls):
-		return fmt.Errorf("decode model stream: tool call %d follows %d others", d.Index, len(m.ToolCalls))
-	}
-	call := &m.ToolCalls[d.Index]
-	call.ID = cmp.Or(d.ID, call.ID)
-	call.Function.Name = cmp.Or(d.Function.Name, call.Function.Name)
-	call.Function.Arguments += d.Function.Arguments
-	return nil
+// listener records an answer as it arrives, and keeps its text.
+type listener struct {
+	call    *agenttrace.ModelCall
+	content *string
+	streams map[*modelapi.Block]*agenttrace.TextStream
 }
+
+func (l listener) Text(b *modelapi.Block, text string) {
+	switch {
+	case l.streams[b] != nil:
+	case b.Kind == modelapi.Reasoning:
+		l.streams[b] = l.call.StreamReasoning()
+	default:
+		l.streams[b] = l.call.StreamText()
+	}
+	if l.streams[b].WriteString(text); b.Kind == modelapi.Text {
+		*l.content += text
+	}
+}
+
+func (l listener) Closed(b *modelapi.Block)           { l.streams[b].Close() }
+func (listener) Output(string, json.RawMessage, bool) {}
+func (listener) File(modelapi.File)                   {}

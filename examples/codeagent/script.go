@@ -11,7 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/internal/lazy"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 //go:embed script.json
@@ -56,9 +58,7 @@ type reply struct {
 func (r reply) toolCalls(key string) (calls []toolCall) {
 	for i, call := range r.Calls {
 		arguments, _ := json.Marshal(call.Args) // never fails for what was JSON
-		made := toolCall{ID: fmt.Sprintf("call_%s_%d", key, i), Type: "function"}
-		made.Function.Name, made.Function.Arguments = call.Name, string(arguments)
-		calls = append(calls, made)
+		calls = append(calls, newToolCall(fmt.Sprintf("call_%s_%d", key, i), call.Name, string(arguments)))
 	}
 	return calls
 }
@@ -129,11 +129,11 @@ type scriptedModel struct {
 	limit sync.Once
 
 	mu    sync.Mutex
-	asked map[string]int // tokens of the last prompt, by model
+	asked map[string]int64 // tokens of the last prompt, by model
 }
 
 // ask implements [model].
-func (m *scriptedModel) ask(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error) {
+func (m *scriptedModel) ask(ctx context.Context, req chatRequest, call *agenttrace.ModelCall) (completion, error) {
 	name, key, r, err := replyTo(req.Messages)
 	if script().Scenes[name].Limited {
 		m.limit.Do(func() {
@@ -148,14 +148,18 @@ func (m *scriptedModel) ask(ctx context.Context, req chatRequest, text, reasonin
 	if len(r.Calls) > 0 {
 		done.finishReason = "tool_calls"
 	}
-	done.rawUsage, _ = json.Marshal(done.usage) // never fails for numbers
-	for i, write := range []func(string){reasoning, text} {
-		for _, piece := range pieces().FindAllString([]string{r.Reasoning, r.Text}[i], -1) {
-			write(piece)
+	for i, text := range []string{r.Reasoning, r.Text} {
+		var stream *agenttrace.TextStream
+		for k, piece := range pieces().FindAllString(text, -1) {
+			if k == 0 {
+				stream = []func() *agenttrace.TextStream{call.StreamReasoning, call.StreamText}[i]()
+			}
+			stream.WriteString(piece)
 			if err := pause(ctx, m.pace); err != nil {
 				return completion{}, err
 			}
 		}
+		stream.Close()
 	}
 	return done, nil
 }
@@ -165,19 +169,18 @@ var pieces = lazy.Regexp(`(?s).{16,}? |.+$`)
 
 // count returns the usage that a provider would report: four bytes of requests and answers are a token, and as much as
 // the model was asked last is cached, in blocks of 128 tokens.
-func (m *scriptedModel) count(req chatRequest, r reply) *chatUsage {
-	tokens := func(v any) int {
+func (m *scriptedModel) count(req chatRequest, r reply) *modelapi.Usage {
+	tokens := func(v any) int64 {
 		b, _ := json.Marshal(v) // never fails for texts
-		return (len(b) + 3) / 4
+		return int64(len(b)+3) / 4
 	}
-	prompt := tokens(req.Tools) + tokens(req.Messages)
+	u := modelapi.Usage{Input: tokens(req.Tools) + tokens(req.Messages), Reasoning: tokens(r.Reasoning)}
+	u.Output = u.Reasoning + tokens(r.Text) + tokens(r.Calls)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var u chatUsage
-	u.PromptTokens = int64(prompt)
-	u.PromptTokensDetails.CachedTokens = int64(min(prompt, m.asked[req.Model]) / 128 * 128)
-	u.CompletionTokensDetails.ReasoningTokens = int64(tokens(r.Reasoning))
-	u.CompletionTokens = u.CompletionTokensDetails.ReasoningTokens + int64(tokens(r.Text)+tokens(r.Calls))
-	m.asked[req.Model] = prompt
+	u.CacheRead = min(u.Input, m.asked[req.Model]) / 128 * 128
+	m.asked[req.Model] = u.Input
+	u.Raw = fmt.Appendf(nil, `{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d},`+
+		`"completion_tokens_details":{"reasoning_tokens":%d}}`, u.Input, u.Output, u.CacheRead, u.Reasoning)
 	return &u
 }

@@ -221,25 +221,15 @@ func (p *Project) Run(ctx context.Context, script string, stdin io.Reader) (stdo
 
 // These are what a script is, and how it is written in the APIs of providers.
 type (
-	// API is a provider's API.
-	API = answers.API
-	// Script is a conversation.
+	API    = answers.API
 	Script = answers.Script
-	// Tool is a tool that the model may call.
-	Tool = answers.Tool
-	// Turn is a question and the answers to it.
-	Turn = answers.Turn
-	// Step is one answer of the model.
-	Step = answers.Step
-	// Call is a tool call with what the tool makes of it.
-	Call = answers.Call
+	Turn   = answers.Turn
+	Step   = answers.Step
+	Call   = answers.Call
 )
 
-// APIs are those of the providers.
-var APIs = answers.APIs()
-
-// Named returns the API of the name.
-func Named(name string) *API { return answers.Named(name) }
+// APIs are those of the providers, and Named returns the one of a name.
+var APIs, Named = answers.APIs(), answers.Named
 
 //go:embed weather.json
 var weather []byte

@@ -50,8 +50,7 @@ type Block struct {
 	Kind     Kind
 	Open     bool
 	ID, Name string
-	// Server reports that the provider executes the call, Spoken that the text is of audio, which later requests name by
-	// its id.
+	// Server reports that the provider executes the call, Spoken that a text is of audio: later requests have an id for it.
 	Server, Spoken bool
 	// Signature and Redacted are those of Anthropic's reasoning.
 	Signature, Redacted string

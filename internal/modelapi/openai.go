@@ -39,20 +39,18 @@ func addChat(r *Request, m object) {
 
 // chatCallsOf returns the calls of a message, or the one of the form that OpenAI had first.
 func chatCallsOf(m object) []object {
-	calls := m.get("tool_calls").objects()
 	if f := m.get("function_call"); f != "" {
-		calls = append(calls, object{{"function", f}})
+		return []object{{{"function", f}}}
 	}
-	return calls
+	return m.get("tool_calls").objects()
 }
 
 // arguments returns those of a call, which are JSON in a text or, with Ollama, an object.
 func arguments(f object) string {
-	v := f.get("arguments")
-	if v.isText() {
-		return v.text()
+	if v := f.get("arguments"); !v.isText() {
+		return string(v)
 	}
-	return string(v)
+	return f.text("arguments")
 }
 
 // chatText returns the text of a message, or why the model refuses to have one.

@@ -26,42 +26,42 @@ import (
 // badValues are what an attribute may be set to by an emitter that is wrong.
 var badValues = []struct {
 	name string
-	kind semconv.Type // the type that it has, "" for none that a key wants
+	kind string // the type that it has, "" for none that a key wants
 	set  func(pcommon.Value)
 }{
-	{"int", semconv.Int, func(v pcommon.Value) { v.SetInt(7) }},
-	{"negative", semconv.Int, func(v pcommon.Value) { v.SetInt(-7) }},
-	{"greatest", semconv.Int, func(v pcommon.Value) { v.SetInt(math.MaxInt64) }},
-	{"least", semconv.Int, func(v pcommon.Value) { v.SetInt(math.MinInt64) }},
-	{"double", semconv.Double, func(v pcommon.Value) { v.SetDouble(1.5) }},
-	{"negative double", semconv.Double, func(v pcommon.Value) { v.SetDouble(-1.5) }},
-	{"great double", semconv.Double, func(v pcommon.Value) { v.SetDouble(1e300) }},
-	{"NaN", semconv.Double, func(v pcommon.Value) { v.SetDouble(math.NaN()) }},
-	{"infinite", semconv.Double, func(v pcommon.Value) { v.SetDouble(math.Inf(1)) }},
-	{"bool", semconv.Bool, func(v pcommon.Value) { v.SetBool(true) }},
-	{"empty string", semconv.String, func(v pcommon.Value) { v.SetStr("") }},
-	{"text", semconv.String, func(v pcommon.Value) { v.SetStr("no JSON") }},
-	{"invalid text", semconv.String, func(v pcommon.Value) { v.SetStr("a\xff\x00b") }},
-	{"cut JSON", semconv.String, func(v pcommon.Value) { v.SetStr(`{"a":"b`) }},
-	{"number", semconv.String, func(v pcommon.Value) { v.SetStr(`1`) }},
-	{"null", semconv.String, func(v pcommon.Value) { v.SetStr(`null`) }},
-	{"odd object", semconv.String, func(v pcommon.Value) {
+	{"int", "int", func(v pcommon.Value) { v.SetInt(7) }},
+	{"negative", "int", func(v pcommon.Value) { v.SetInt(-7) }},
+	{"greatest", "int", func(v pcommon.Value) { v.SetInt(math.MaxInt64) }},
+	{"least", "int", func(v pcommon.Value) { v.SetInt(math.MinInt64) }},
+	{"double", "double", func(v pcommon.Value) { v.SetDouble(1.5) }},
+	{"negative double", "double", func(v pcommon.Value) { v.SetDouble(-1.5) }},
+	{"great double", "double", func(v pcommon.Value) { v.SetDouble(1e300) }},
+	{"NaN", "double", func(v pcommon.Value) { v.SetDouble(math.NaN()) }},
+	{"infinite", "double", func(v pcommon.Value) { v.SetDouble(math.Inf(1)) }},
+	{"bool", "boolean", func(v pcommon.Value) { v.SetBool(true) }},
+	{"empty string", "string", func(v pcommon.Value) { v.SetStr("") }},
+	{"text", "string", func(v pcommon.Value) { v.SetStr("no JSON") }},
+	{"invalid text", "string", func(v pcommon.Value) { v.SetStr("a\xff\x00b") }},
+	{"cut JSON", "string", func(v pcommon.Value) { v.SetStr(`{"a":"b`) }},
+	{"number", "string", func(v pcommon.Value) { v.SetStr(`1`) }},
+	{"null", "string", func(v pcommon.Value) { v.SetStr(`null`) }},
+	{"odd object", "string", func(v pcommon.Value) {
 		v.SetStr(`{"model":1,"agent":{},"usage":{"input":-1},"system_prompt_digest":"x","agenttrace":[],` +
 			`"compaction":"no"}`)
 	}},
-	{"odd array", semconv.String, func(v pcommon.Value) {
+	{"odd array", "string", func(v pcommon.Value) {
 		v.SetStr(`[{"permission":1},{"permission":"bash","pattern":"*","action":"allow"},[],"x"]`)
 	}},
-	{"twice the same name", semconv.String, func(v pcommon.Value) { v.SetStr(`{"a":1,"a":2}`) }},
-	{"deep JSON", semconv.String, func(v pcommon.Value) {
+	{"twice the same name", "string", func(v pcommon.Value) { v.SetStr(`{"a":1,"a":2}`) }},
+	{"deep JSON", "string", func(v pcommon.Value) {
 		v.SetStr(strings.Repeat(`[`, 20000) + strings.Repeat(`]`, 20000))
 	}},
-	{"rather deep JSON", semconv.String, func(v pcommon.Value) {
+	{"rather deep JSON", "string", func(v pcommon.Value) {
 		v.SetStr(strings.Repeat(`{"a":`, 9999) + "1" + strings.Repeat(`}`, 9999))
 	}},
-	{"lone surrogate", semconv.String, func(v pcommon.Value) { v.SetStr(`{"a":"\ud800"}`) }},
-	{"empty list", semconv.Strings, func(v pcommon.Value) { v.SetEmptySlice() }},
-	{"list of text", semconv.Strings, func(v pcommon.Value) {
+	{"lone surrogate", "string", func(v pcommon.Value) { v.SetStr(`{"a":"\ud800"}`) }},
+	{"empty list", "string[]", func(v pcommon.Value) { v.SetEmptySlice() }},
+	{"list of text", "string[]", func(v pcommon.Value) {
 		s := v.SetEmptySlice()
 		for _, text := range []string{"", "x", `{}`, `{"id":""}`, `{"id":"p1","index":-4}`,
 			`{"id":"p2","index":9223372036854775807,"type":"text","data":{"type":"text"}}`,
@@ -127,7 +127,7 @@ func spoiledSpans() []spoiled {
 	var all []spoiled
 	n := 1_000_000
 	for kind, sample := range validRecords(0) {
-		for _, a := range semconv.Attributes() {
+		for _, a := range testscale.Attributes() {
 			if !slices.ContainsFunc(a.Spans, func(name string) bool { return strings.HasPrefix(name, sample.Kind()) }) {
 				continue
 			}
@@ -138,19 +138,19 @@ func spoiledSpans() []spoiled {
 				sp := s.add(validRecords(n)[kind], 10, 20)
 				v := sp.Attributes().PutEmpty(string(a.Key))
 				bad.set(v)
-				if strings.HasSuffix(string(a.Key), "id") || a.Type == semconv.Strings {
+				if strings.HasSuffix(string(a.Key), "id") || a.Type == "string[]" {
 					unique(v, n) // an id that two sessions claim is another matter
 				}
-				wrong := a.Group == semconv.Own && v.Type() != pcommon.ValueTypeEmpty && bad.kind != a.Type
+				wrong := a.Group == "own" && v.Type() != pcommon.ValueTypeEmpty && bad.kind != a.Type
 				switch a.Type {
-				case semconv.String, semconv.JSON:
-					wrong = wrong && bad.kind != semconv.String && bad.kind != semconv.JSON && bad.name != "map" &&
+				case "string", "JSON string":
+					wrong = wrong && bad.kind != "string" && bad.kind != "JSON string" && bad.name != "map" &&
 						bad.name != "mixed list" && bad.name != "bytes"
-				case semconv.Strings:
-					wrong = wrong && bad.kind != semconv.String && bad.name != "bytes"
-				case semconv.Double:
-					wrong = wrong && bad.kind != semconv.Int
-				case semconv.Int:
+				case "string[]":
+					wrong = wrong && bad.kind != "string" && bad.name != "bytes"
+				case "double":
+					wrong = wrong && bad.kind != "int"
+				case "int":
 					wrong = wrong && bad.name != "negative double" // neither has a fraction of zero
 				}
 				all = append(all, spoiled{fmt.Sprintf("%s: %s is %s", sample.Kind(), a.Key, bad.name), sp, wrong})

@@ -9,14 +9,13 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
-	"github.com/agenttrace/agenttrace/semconv"
 )
 
 // damaged is a scenario of which spans are lost, attributes are lost or spoiled, times are unset, and some spans are
 // built in two versions. No id is spoiled, for things that lose theirs are other things.
 func damaged(r *rand.Rand, scenario []ptrace.Span) []ptrace.Span {
 	var keys []string
-	for _, a := range semconv.Attributes() {
+	for _, a := range testscale.Attributes() {
 		if !strings.HasSuffix(string(a.Key), "id") {
 			keys = append(keys, string(a.Key))
 		}

@@ -98,7 +98,7 @@ func (c *choices) spans() []ptrace.Span {
 	var all []ptrace.Span
 	kinds := []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun,
 		semconv.SpanPermissionEvaluate, "chat m", "GET /"}
-	attributes := semconv.Attributes()
+	attributes := testscale.Attributes()
 	for len(*c) > 0 && len(all) < 12 {
 		s := ptrace.NewSpan()
 		name := kinds[c.of(len(kinds))]

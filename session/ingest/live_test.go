@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -39,7 +40,7 @@ func record(e *spans.Event, atNano int64) plog.LogRecord {
 func (c *choices) events() []plog.LogRecord {
 	var all []plog.LogRecord
 	names := []string{semconv.EventSession, semconv.EventMessage, semconv.EventPart, semconv.EventStatus}
-	attributes := semconv.Attributes()
+	attributes := testscale.Attributes()
 	for len(*c) > 0 && len(all) < 12 {
 		session := string('A' + c.byte()%3)
 		r := plog.NewLogRecord()

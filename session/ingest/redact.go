@@ -278,13 +278,15 @@ func each[T any](rows []T, f func(*T)) {
 
 func (x *redaction) decision(d *store.Decision) {
 	x.fields(d)
-	if quotesInput(d.Pattern) {
-		x.text(redact.ToolInput, &d.Pattern)
-	}
+	x.pattern(&d.Pattern)
 }
 
-// quotesInput reports whether the pattern of a permission rule repeats what a tool was given, and not only wildcards.
-func quotesInput(pattern string) bool { return strings.Trim(pattern, `"*`) != "" }
+// pattern redacts that of a permission rule, which repeats what a tool was given unless it is all wildcards.
+func (x *redaction) pattern(s *string) {
+	if strings.Trim(*s, "*") != "" {
+		x.text(redact.ToolInput, s)
+	}
+}
 
 // annotation redacts an annotation. What is tagged is found by the name of the tag, so names stay distinct. The id is
 // a digest of the texts, which would confirm a guess of what was taken out of them, so a changed one gets another.
@@ -397,8 +399,8 @@ func (x *redaction) fact(f *fact.Fact) {
 			x.id(&m.Role, &m.ID)
 		})
 	}
-	if d := f.Decision; d != nil && quotesInput(d.Pattern) {
-		x.text(redact.ToolInput, &d.Pattern)
+	if d := f.Decision; d != nil {
+		x.pattern(&d.Pattern)
 	}
 	if a := f.SessionAttrs; a != nil && len(a.Rules) > 0 {
 		a.Rules = x.rules(a.Rules)

@@ -194,7 +194,7 @@ func (x *redaction) rules(raw json.RawMessage) json.RawMessage {
 	}
 	return eachMember(raw, func(rule *member) {
 		rule.value = x.members(rule.value, func(m *member) {
-			if x.idsExcept("pattern")(m); m.name == "pattern" && quotesInput(string(m.value)) {
+			if x.idsExcept("pattern")(m); m.name == "pattern" && strings.Trim(string(m.value), `"*`) != "" {
 				x.json(redact.ToolInput, "", &m.value)
 			}
 		})
