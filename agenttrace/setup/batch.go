@@ -424,8 +424,7 @@ func (d *delivery) shutdown(ctx context.Context, provider func(context.Context) 
 		d.err, remedies[i][1])
 }
 
-// remedies are what to do after an error with a text, and last after any. The types of these errors are internal to
-// exporters, transports and servers.
+// remedies are what to do after an error with a text, and last after any. The types of these errors are internal.
 var remedies = [...][2]string{
 	{"HTTP/1.1 header", "that port takes HTTP: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"},
 	{"no application protocol", "that port takes HTTP: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"},
@@ -433,6 +432,7 @@ var remedies = [...][2]string{
 	{"look like a TLS handshake", "that port has no TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with http://"},
 	{"HTTP response to HTTPS client", "that port has no TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with http://"},
 	{"server preface: EOF", "that port may want TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with https://"},
+	{"reset by peer", "that port may want TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with https://"},
 	{"request to an HTTPS server", "that port wants TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with https://"},
 	{"x509: ", "set OTEL_EXPORTER_OTLP_CERTIFICATE to a file with the certificate that signed the server's"},
 	{"certificate required", "set OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY"},
