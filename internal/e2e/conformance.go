@@ -228,8 +228,11 @@ type (
 	Call   = answers.Call
 )
 
-// APIs are those of the providers, and Named returns the one of a name.
-var APIs, Named = answers.APIs(), answers.Named
+// APIs are those of the providers.
+var APIs = answers.APIs()
+
+// Named returns the API of the name.
+var Named = answers.Named
 
 //go:embed weather.json
 var weather []byte

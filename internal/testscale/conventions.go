@@ -11,15 +11,12 @@ import (
 
 // Attribute is what semconv/CONVENTIONS.md lists of a key.
 type Attribute struct {
-	Key attribute.Key
-	// Type is string, string[], int, double, boolean or JSON string; Group is floor, mirror or own.
+	Key                             attribute.Key
 	Type, Unit, Group, Doc, Example string
-	// Spans are the names of the spans and events that have it, Values those of an enumeration.
-	Spans, Values []string
+	Spans, Values                   []string
 }
 
-// Attributes reads the tables of the page. Each is below a heading with the name of its spans or events; the last one
-// has the values of enumerations.
+// Attributes reads the tables of the page, each below the name of its spans or events, and that of enumerations' values.
 var Attributes = sync.OnceValue(func() (all []Attribute) {
 	dir := ""
 	page, err := os.ReadFile("semconv/CONVENTIONS.md")
