@@ -181,9 +181,7 @@ func bubbleConfig(t *testing.T) *Config {
 func tracesOf(t *testing.T, f exporter.Factory, set exporter.Settings, c *Config) exporter.Traces {
 	t.Helper()
 	e, err := f.CreateTraces(t.Context(), set, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return e
 }
 
@@ -191,9 +189,7 @@ func tracesOf(t *testing.T, f exporter.Factory, set exporter.Settings, c *Config
 func both(t *testing.T, f exporter.Factory, set exporter.Settings, c *Config) (exporter.Traces, exporter.Logs) {
 	t.Helper()
 	logs, err := f.CreateLogs(t.Context(), set, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return tracesOf(t, f, set, c), logs
 }
 
@@ -303,9 +299,7 @@ func TestDoubleShutdown(t *testing.T) {
 	var all []*sessionExporter
 	for range 2 {
 		e, _, err := f.exporterOf(c, nop())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		testscale.Must(t, e.start(t.Context(), componenttest.NewNopHost()))
 		all = append(all, e)
 	}
@@ -551,9 +545,7 @@ func TestTelemetry(t *testing.T) {
 		t.Errorf("%d rows written, want at least two sessions and their links", got)
 	}
 	duration, err := tel.GetMetric("otelcol_exporter_session_write_duration")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if got := duration.Data.(metricdata.Histogram[float64]).DataPoints[0].Count; got != 2 {
 		t.Errorf("%d writes timed, want 2", got)
 	}
@@ -615,9 +607,7 @@ func measured(tel *componenttest.Telemetry) exporter.Settings {
 func counted(t *testing.T, tel *componenttest.Telemetry, name string) int64 {
 	t.Helper()
 	m, err := tel.GetMetric("otelcol_exporter_session_" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return m.Data.(metricdata.Sum[int64]).DataPoints[0].Value
 }
 

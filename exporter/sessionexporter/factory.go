@@ -175,9 +175,6 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 		if e.failing.Load() && e.failing.Swap(false) {
 			componentstatus.ReportStatus(e.host, componentstatus.NewEvent(componentstatus.StatusOK))
 		}
-		if r.Rows > 0 {
-			e.sink.files.Wake()
-		}
 		return nil
 	case errors.Is(err, store.ErrUnavailable):
 		if !e.failing.Swap(true) {

@@ -43,9 +43,7 @@ func jsonlConfig(t *testing.T) (*Config, string) {
 func listing(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	all := make(map[string]string)
 	for _, e := range entries {
 		b := testscale.ReadFile(t, filepath.Join(dir, e.Name()))
@@ -139,9 +137,7 @@ func TestJSONLAfterCrash(t *testing.T) {
 	c, dir := jsonlConfig(t)
 	ctx := t.Context()
 	before, err := sqlite.Open(ctx, c.Path, sqlite.Options{Outbox: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	died := start(t, func(context.Context, string, stores.Options) (store.Store, error) {
 		return unclosed{before}, nil
 	},
@@ -156,14 +152,10 @@ func TestJSONLAfterCrash(t *testing.T) {
 	testscale.Must(t, e.Start(ctx, componenttest.NewNopHost()))
 	testscale.Must(t, e.Shutdown(ctx))
 	reader, err := sqlite.OpenReader(ctx, c.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer reader.Close()
 	whole, err := formats.ReadStored(ctx, reader, "a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if len(whole.SpanRefs) == 0 || whole.State == nil {
 		t.Errorf("the store remembers %d spans and the state %v", len(whole.SpanRefs), whole.State)
 	}
@@ -174,9 +166,7 @@ func TestJSONLAfterCrash(t *testing.T) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	info, err := os.Stat(filepath.Join(dir, "a.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if got := info.Mode().Perm(); got != 0o600 {
 		t.Errorf("file mode %o, want 600", got)
 	}
@@ -214,19 +204,21 @@ func TestJSONLRetries(t *testing.T) {
 	})
 }
 
-// A session that was deleted is forgotten, its last file left alone.
-func TestJSONLDeletedSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, dir := jsonlConfig(t)
-		s := newFakeStore()
-		s.outbox["gone"] = time.Now().UnixMilli()
-		start(t, s.open, c, nop(), componenttest.NewNopHost())
-		advance(2 * quiet)
-		synctest.Wait()
-		if got := titles(t, dir); len(got) != 0 || s.due() != 0 {
-			t.Errorf("files %v, %d due; want none", got, s.due())
-		}
-	})
+// Files follow what is done to sessions beside ingest: a new title is in the file, and one that is deleted has none.
+func TestJSONLFollowsEditsAndDeletions(t *testing.T) {
+	c, dir := jsonlConfig(t)
+	c.JSONL.Get().QuietPeriod = time.Millisecond
+	st, err := sqlite.Open(t.Context(), c.Path, sqlite.Options{Outbox: true})
+	testscale.Must(t, err)
+	e := start(t, func(context.Context, string, stores.Options) (store.Store, error) { return st, nil }, c, nop(),
+		componenttest.NewNopHost())
+	deliver(t, e, "a", "b")
+	files := func(want string) func() bool { return func() bool { return fmt.Sprint(titles(t, dir)) == want } }
+	wait(t, "both have files", files("map[a.jsonl:New Chat b.jsonl:New Chat]"))
+	testscale.Must(t, st.SetTitle(t.Context(), "a", "new", time.Now()))
+	wait(t, "a has its new title", files("map[a.jsonl:new b.jsonl:New Chat]"))
+	testscale.Must(t, st.Delete(t.Context(), "b"))
+	wait(t, "b is gone", files("map[a.jsonl:new]"))
 }
 
 // TestEverySessionHasAFileOfItsOwn: whatever the ids, each session has a file in the

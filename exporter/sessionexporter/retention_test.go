@@ -38,9 +38,7 @@ func (s *failing) Delete(ctx context.Context, id string) error {
 // Sessions are deleted when they are too old by the clock, a failure is tried again, and both are counted and logged.
 func TestRetentionDeletesOldSessions(t *testing.T) {
 	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { st.Close() })
 	began := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	var b store.Batch
@@ -55,9 +53,7 @@ func TestRetentionDeletesOldSessions(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	t.Cleanup(func() { _ = tel.Shutdown(context.Background()) })
 	telemetry, err := newMetrics(measured(tel).TelemetrySettings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	core, logs := observer.New(zapcore.InfoLevel)
 	full := &failing{st, errors.New("the disk is full")}
 	c := &RetentionConfig{MaxAge: Age(48 * time.Hour), KeepTagged: true, Interval: time.Hour}
@@ -108,14 +104,21 @@ func TestRetentionDeletesOldSessions(t *testing.T) {
 	}
 }
 
+func wait(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: it did not happen", what)
+		}
+	}
+}
+
 // A started exporter applies the retention beside ingest, and stops doing so when it is shut down.
 func TestRetentionOfAStartedExporter(t *testing.T) {
 	c := testConfig(t)
 	c.Retention = configoptional.Some(RetentionConfig{MaxAge: Age(time.Minute), Interval: 10 * time.Millisecond})
 	st, err := sqlite.Open(t.Context(), c.Path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	now := time.Now().UnixMilli()
 	if _, err := st.Apply(t.Context(), &store.Batch{Sessions: []store.SessionChange{{ID: "old", Start: 1, End: 2},
 		{ID: "new", Start: now, End: now}}}); err != nil {
@@ -125,19 +128,12 @@ func TestRetentionOfAStartedExporter(t *testing.T) {
 	e := tracesOf(t, NewFactory(), nop(), c)
 	begin(t, e)
 	r, err := sqlite.OpenReader(t.Context(), c.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer r.Close()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	wait(t, "the old session is deleted", func() bool {
 		_, err := r.Session(t.Context(), "old")
-		if errors.Is(err, store.ErrNotFound) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the old session is not deleted")
-		}
-	}
+		return errors.Is(err, store.ErrNotFound)
+	})
 	end(t, e)
 	if _, err := r.Session(t.Context(), "new"); err != nil {
 		t.Error(err)
@@ -173,18 +169,8 @@ func TestRetentionAndTranscriptsTogether(t *testing.T) {
 		end(t, e)
 	}()
 	r, err := sqlite.OpenReader(t.Context(), c.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer r.Close()
-	wait := func(what string, done func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: it did not happen", what)
-			}
-		}
-	}
 	messages := func(id string, n int) func() bool {
 		return func() bool {
 			s, err := r.Transcript(t.Context(), id)
@@ -197,15 +183,15 @@ func TestRetentionAndTranscriptsTogether(t *testing.T) {
 			return err == nil && len(s.Deleted) == 1 && s.Size == int64(size)
 		}
 	}
-	wait("the old session is deleted", source(len(turn("old", 1, long))))
+	wait(t, "the old session is deleted", source(len(turn("old", 1, long))))
 	// The file changes, and has nothing new of the session.
 	write("old", turn("old", 1, long)+"\n")
 	write("new", now+turn("new", 2, time.Now()))
-	wait("the new session goes on", messages("new", 4))
-	wait("the old session stays deleted", source(len(turn("old", 1, long))+1))
+	wait(t, "the new session goes on", messages("new", 4))
+	wait(t, "the old session stays deleted", source(len(turn("old", 1, long))+1))
 	if _, err := r.Session(t.Context(), "old"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the old session is there again: %v", err)
 	}
 	write("old", turn("old", 1, long)+"\n"+turn("old", 2, time.Now()))
-	wait("the old session goes on", messages("old", 4))
+	wait(t, "the old session goes on", messages("old", 4))
 }

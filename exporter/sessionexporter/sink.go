@@ -208,7 +208,6 @@ func (s *sink) importTranscripts(ctx context.Context) (err error) {
 		Imported: func(sum *importer.Summary) error {
 			if rows := sum.Total.Rows; rows > 0 {
 				s.telemetry.count(ctx, "rows_written", rows)
-				s.files.Wake()
 			}
 			return nil
 		},

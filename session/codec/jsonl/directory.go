@@ -33,7 +33,6 @@ type Directory struct {
 	read   func(ctx context.Context, id string) (*codec.Session, error)
 	report func(Result)
 
-	wake chan struct{} // holds one token when rows were written since the last look
 	// failing has the last error of each session, and of all of them under no id.
 	failing map[string]string
 }
@@ -66,41 +65,19 @@ func NewDirectory(path string, quiet time.Duration, outbox Outbox,
 		return nil, fmt.Errorf("remove unfinished files in %s: %w", path, err)
 	}
 	return &Directory{path: path, quiet: quiet, outbox: outbox, read: read, report: report,
-		wake: make(chan struct{}, 1), failing: make(map[string]string)}, nil
+		failing: make(map[string]string)}, nil
 }
 
-// Wake reports that rows were written. It never blocks, and does nothing to a nil Directory.
-func (d *Directory) Wake() {
-	if d != nil {
-		select {
-		case d.wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// Run writes the files of sessions that are due, until ctx ends. It sleeps until rows are written, and then until the
-// next session has been quiet for long enough.
+// Run writes the files of sessions that are due, until ctx ends. It looks at the outbox once per quiet period, because
+// commands, the retention and other collectors change sessions too, and when the next session has been quiet for
+// long enough.
 func (d *Directory) Run(ctx context.Context) {
-	timer := time.NewTimer(0) // what the last process left is looked at first
-	defer timer.Stop()
-	armed := true
-	for {
+	for wait := time.Duration(0); ; { // what the last process left is looked at first
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.wake:
-			// What has just changed is not due before the period is over, and
-			// an armed timer goes off no later than that.
-			if !armed {
-				timer.Reset(d.quiet)
-				armed = true
-			}
-		case <-timer.C:
-			next := d.write(ctx, d.quiet)
-			if armed = next >= 0; armed {
-				timer.Reset(max(next, d.quiet/10)) // so that many sessions share a look
-			}
+		case <-time.After(wait):
+			wait = max(d.write(ctx, d.quiet), d.quiet/10) // so that many sessions share a look
 		}
 	}
 }
@@ -113,18 +90,16 @@ func (d *Directory) Flush(ctx context.Context) {
 }
 
 // write writes the files of all sessions that have been quiet for the period.
-// It returns how long to wait for the next, negative when none is due.
+// It returns how long to wait until the next look.
 func (d *Directory) write(ctx context.Context, quiet time.Duration) (next time.Duration) {
 	ready := make(map[string]int64)
-	next = -1
+	next = max(d.quiet, time.Second)
 	now := time.Now()
 	due, err := d.outbox.Outbox(ctx)
 	for id, touched := range due {
 		if wait := time.UnixMilli(touched).Add(quiet).Sub(now); quiet > 0 && wait > 0 {
 			// A clock that was set back must not put a file off for long.
-			if wait = min(wait, quiet); next < 0 || wait < next {
-				next = wait
-			}
+			next = min(next, wait, quiet)
 			continue
 		}
 		ready[id] = touched
@@ -150,8 +125,8 @@ func (d *Directory) write(ctx context.Context, quiet time.Duration) (next time.D
 		d.tried(Result{File: d.path})
 		d.tried(r)
 	}
-	if retry := max(d.quiet, time.Second); failed && (next < 0 || next > retry) {
-		return retry // the sessions stay due: the next look finds them
+	if failed {
+		return max(next, time.Second) // the sessions stay due: the next look finds them
 	}
 	return next
 }

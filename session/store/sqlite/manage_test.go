@@ -40,7 +40,7 @@ func TestDelete(t *testing.T) {
  ('t', 'child', 's', 'd', 1, 2, 'o', '["c2"]', 'k', 2, 0, '');
  INSERT INTO tool_call_requests VALUES ('c1', 1, 't', 'placed'), ('c2', 1, 't', 'child')`)
 	testscale.Must(t, s.Delete(t.Context(), "s"))
-	if diff := cmp.Diff([]string{"observation child", "call c2"}, testscale.Query(t, path, everything)); diff != "" {
+	if diff := cmp.Diff([]string{"outbox", "observation child", "call c2"}, testscale.Query(t, path, everything)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	apply(t, s, batch)

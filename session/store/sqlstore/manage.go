@@ -149,7 +149,8 @@ func (w *Writer) Exported(ctx context.Context, sessionID string, touchedAt int64
 	})
 }
 
-// Delete implements [store.Store]. Foreign keys delete all else that refers to the session.
+// Delete implements [store.Store]. Foreign keys delete all else that refers to the session. Its row in the outbox of
+// files stays until its file is removed.
 func (w *Writer) Delete(ctx context.Context, id string) error {
 	return w.write(ctx, func(t Tx) error {
 		found := false
@@ -159,6 +160,7 @@ func (w *Writer) Delete(ctx context.Context, id string) error {
 				found = true
 				return nil
 			}, id)
+			store.NoteFile(s, id)
 		})
 		if err == nil && !found {
 			err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)
@@ -171,7 +173,6 @@ func (w *Writer) Delete(ctx context.Context, id string) error {
 				t.Dialect().JSON("facts_json", "agenttrace", "response_id") + ` FROM span_refs WHERE session_id = ?1)
  AND (trace_id, source) IN (SELECT trace_id, span_id FROM span_refs WHERE session_id = ?1)`,
 			`DELETE FROM unbuilt_turns WHERE owner = ?1`,
-			`DELETE FROM export_outbox WHERE session_id = ?1`,
 			`DELETE FROM span_outbox WHERE session_id = ?1`,
 			`DELETE FROM session_state WHERE session_id = ?1`,
 			`DELETE FROM chat_sessions WHERE id = ?1`,
@@ -194,11 +195,8 @@ func (w *Writer) Collect(ctx context.Context, recent time.Time, dryRun bool) (st
 			if err := deleteObservations(t, ofGoneSessions); err != nil {
 				return g, err
 			}
-			for _, outbox := range []string{"export_outbox", "span_outbox"} {
-				if _, err := t.Exec(`DELETE FROM ` + outbox +
-					` WHERE session_id NOT IN (SELECT id FROM chat_sessions)`); err != nil {
-					return g, err
-				}
+			if _, err := t.Exec(`DELETE FROM span_outbox WHERE session_id NOT IN (SELECT id FROM chat_sessions)`); err != nil {
+				return g, err
 			}
 		}
 		busy, err := number(t, `SELECT CASE WHEN EXISTS (SELECT 1 FROM chat_sessions WHERE updated_at >= ?)
