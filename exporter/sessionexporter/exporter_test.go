@@ -298,7 +298,7 @@ func TestDoubleShutdown(t *testing.T) {
 	c := testConfig(t)
 	var all []*sessionExporter
 	for range 2 {
-		e, _, err := f.exporterOf(c, nop())
+		e, _, err := f.exporterOf(c, new(nop()))
 		testscale.Must(t, err)
 		testscale.Must(t, e.start(t.Context(), componenttest.NewNopHost()))
 		all = append(all, e)
@@ -480,6 +480,32 @@ func TestStatus(t *testing.T) {
 			t.Errorf("statuses (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// An outage is one line, however many requests it refuses, and its end another. What is refused for good is logged as ever.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	s, c := newFakeStore(), testConfig(t)
+	c.RetryConfig.Enabled = false
+	var fail error
+	s.apply = func(int) error { return fail }
+	core, logs := observer.New(zap.WarnLevel)
+	set := nop()
+	set.Logger = zap.New(core)
+	e := start(t, s.open, c, set, componenttest.NewNopHost())
+	got := ""
+	for _, fail = range []error{nil, store.ErrUnavailable, store.ErrUnavailable, nil, errors.New("beyond repair")} {
+		_ = e.ConsumeTraces(t.Context(), runs("a"))
+	}
+	for _, l := range logs.All() {
+		got += fmt.Sprintln(l.Level, l.Message, l.ContextMap()["error"])
+	}
+	if diff := cmp.Diff(`error The session store is unavailable: senders are asked to try again. store is unavailable
+warn The session store is available again. <nil>
+error Exporting failed. Dropping data. Try enabling retry_on_failure config option to retry on retryable errors. Permanent error: store request: beyond repair
+error Exporting failed. Rejecting data. Try enabling retry_on_failure config option to retry on retryable errors. Permanent error: store request: beyond repair
+`, got); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
 }
 
 // What a session holds must not reach the collector's log, whatever goes wrong.

@@ -31,6 +31,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
@@ -74,7 +75,7 @@ type factory struct {
 }
 
 // exporterOf returns an exporter of one signal on the sink that all with its configuration share, and its options.
-func (f *factory) exporterOf(config component.Config, set exporter.Settings) (*sessionExporter,
+func (f *factory) exporterOf(config component.Config, set *exporter.Settings) (*sessionExporter,
 	[]exporterhelper.Option, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,6 +99,9 @@ func (f *factory) exporterOf(config component.Config, set exporter.Settings) (*s
 		f.sinks[c] = s
 	}
 	e := &sessionExporter{sink: s}
+	if q := c.QueueConfig.Get(); q == nil || q.WaitForResult {
+		set.Logger = set.Logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return outage{c, s} }))
+	}
 	return e, []exporterhelper.Option{
 		exporterhelper.WithCapabilities(consumer.Capabilities{MutatesData: false}),
 		exporterhelper.WithTimeout(c.TimeoutConfig),
@@ -110,7 +114,7 @@ func (f *factory) exporterOf(config component.Config, set exporter.Settings) (*s
 
 func (f *factory) createTraces(ctx context.Context, set exporter.Settings,
 	config component.Config) (exporter.Traces, error) {
-	e, options, err := f.exporterOf(config, set)
+	e, options, err := f.exporterOf(config, &set)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +123,7 @@ func (f *factory) createTraces(ctx context.Context, set exporter.Settings,
 
 func (f *factory) createLogs(ctx context.Context, set exporter.Settings,
 	config component.Config) (exporter.Logs, error) {
-	e, options, err := f.exporterOf(config, set)
+	e, options, err := f.exporterOf(config, &set)
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +179,9 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 		if e.failing.Load() && e.failing.Swap(false) {
 			componentstatus.ReportStatus(e.host, componentstatus.NewEvent(componentstatus.StatusOK))
 		}
+		if e.sink.outage.Load() && e.sink.outage.Swap(false) {
+			e.sink.logger.Warn("The session store is available again.")
+		}
 		return nil
 	case errors.Is(err, store.ErrUnavailable):
 		if !e.failing.Swap(true) {
@@ -187,6 +194,39 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 	default:
 		return consumererror.NewPermanent(fmt.Errorf("store request: %w", err))
 	}
+}
+
+// outage logs the first request that the store did not take, as what it is while senders wait for its answer: the
+// helper's lines, two for each request, call the data dropped, which its sender keeps. All else is logged as it is.
+type outage struct {
+	zapcore.Core
+	sink *sink
+}
+
+// With implements [zapcore.Core].
+func (o outage) With(fields []zapcore.Field) zapcore.Core { return outage{o.Core.With(fields), o.sink} }
+
+// Check implements [zapcore.Core]. It leaves sampling to Write, which knows the error.
+func (o outage) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if e.Level < zapcore.ErrorLevel {
+		return o.Core.Check(e, checked)
+	}
+	return checked.AddCore(e, o)
+}
+
+// Write implements [zapcore.Core].
+func (o outage) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	for i, f := range fields {
+		if err, ok := f.Interface.(error); ok && errors.Is(err, store.ErrUnavailable) {
+			if o.sink.outage.Swap(true) {
+				return nil
+			}
+			e.Message, fields = "The session store is unavailable: senders are asked to try again.", fields[i:i+1]
+			break
+		}
+	}
+	o.Core.Check(e, nil).Write(fields...)
+	return nil
 }
 
 // As a connector, the component stores what it gets as the exporter does, and sends sessions that came as log records

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -35,6 +36,8 @@ type sink struct {
 	closed    func() // called after the last stop
 
 	unknown unknownScopes
+	// outage is set from a request that the store did not take, of which its sender was informed, to one that it did.
+	outage atomic.Bool
 
 	mu      sync.Mutex // guards started, and is held while the sink is opened and closed
 	started int
@@ -94,12 +97,16 @@ const startTimeout = time.Minute
 func (s *sink) reach(ctx context.Context) (store.Store, error) {
 	o := stores.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
 		SpanOutbox: s.config.next != nil, MaxBytes: s.config.MaxSizeMiB << 20}
+	waiting := "" // the error that was logged last
 	for deadline := time.Now().Add(startTimeout); ; {
 		st, err := s.open(ctx, s.config.location(), o)
 		if err == nil || s.config.DSN == "" || !errors.Is(err, store.ErrUnavailable) || time.Now().After(deadline) {
 			return st, err
 		}
-		s.logger.Warn("waiting for the session store", zap.Error(err))
+		if err.Error() != waiting {
+			waiting = err.Error()
+			s.logger.Warn("waiting for the session store", zap.Error(err))
+		}
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
