@@ -32,19 +32,13 @@ func TestProgramsFollowTheAPIOfACollector(t *testing.T) {
 		return http.DefaultClient.Do(req)
 	}
 	stream, err := send("GET", "events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer stream.Body.Close()
 	file, err := os.Open("../session/testdata/reference.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer file.Close()
 	answer, err := send("POST", "import", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	content, err := io.ReadAll(answer.Body)
 	answer.Body.Close()
 	if err != nil || !strings.Contains(string(content), `"sessions_added":3`) {
@@ -74,9 +68,7 @@ func packed(t *testing.T, begin, piece string, times int) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z, err := zstd.NewWriter(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if _, err := io.WriteString(z, begin); err != nil {
 		t.Fatal(err)
 	}

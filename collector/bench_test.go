@@ -115,9 +115,7 @@ func newFloor(b *testing.B, path string) *floor {
 	if err == nil {
 		f.conn, err = sqlite.OpenConn(empty, sqlite.OpenReadWrite|sqlite.OpenWAL)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, err)
 	f.exec("PRAGMA synchronous = NORMAL")
 	f.exec("PRAGMA foreign_keys = ON")
 	f.exec("ATTACH '" + path + "' AS filled")
@@ -220,9 +218,7 @@ service:
   telemetry: {logs: {level: error}, metrics: {level: none}}
 `, endpoint, exporter, name)
 	r, err := collector.Start(b.Context(), collector.Options{Config: []string{"yaml:" + config}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, err)
 	return endpoint, func() {
 		if err := r.Shutdown(context.Background()); err != nil {
 			b.Error(err)
@@ -281,9 +277,7 @@ func fileSizes(b *testing.B, dir string) (sum float64) {
 		}
 		return err
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, err)
 	return sum
 }
 

@@ -53,15 +53,11 @@ func TestManifestEqualsComponents(t *testing.T) {
 		listed = append(listed, cmp.Or(c.Import, c.path()))
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), "components.go", nil, parser.ImportsOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var imported []string
 	for _, i := range file.Imports {
 		path, err := strconv.Unquote(i.Path.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		// Components are packages of their own below the packages of their kind.
 		parts := strings.Split(path, "/")
 		kind := slices.IndexFunc(parts, func(p string) bool {
@@ -100,9 +96,7 @@ func TestManifestVersions(t *testing.T) {
 
 func TestComponents(t *testing.T) {
 	f, err := Components()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	names := func(types []component.Type) []string {
 		var all []string
 		for _, t := range types {

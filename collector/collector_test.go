@@ -104,9 +104,7 @@ func TestConfigurationsAreValid(t *testing.T) {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if found < 3 {
 		t.Errorf("%d configurations found, want at least the embedded one and those of the compose files", found)
 	}
@@ -154,6 +152,11 @@ service: {pipelines: {traces: {receivers: [otlp], exporters: [session]}}}
 		{name: "unknown component", file: strings.ReplaceAll(minimal, "otlp", "kafka"), want: []string{"kafka"}},
 		{name: "invalid value", file: strings.ReplaceAll(minimal, "path: sessions.db", "path: ''"),
 			want: []string{"path is empty"}},
+		{name: "unknown keys", file: strings.ReplaceAll(minimal, "path: sessions.db", "pth: s.db, redaction: {omit: {tool: true}}"),
+			want: []string{"my.yaml: exporters::session: ", "has no key pth", "redaction.omit: has no key tool"}},
+		{name: "wrong type below a key", file: strings.ReplaceAll(minimal, "sessions.db", "s.db, retention: {max_age: 3m}"),
+			want: []string{"my.yaml: exporters::session: retention: max_age: \"3m\" can mean minutes or months"}},
+		{name: "tab", file: "receivers:\n\totlp:", want: []string{"my.yaml: not valid YAML: yaml: line 2"}},
 		{name: "no such file", args: []string{"--config", "missing.yaml"}, want: []string{"missing.yaml"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -229,9 +232,7 @@ func oneRun(id string) ptrace.Traces {
 func started(t *testing.T, o Options) *Running {
 	t.Helper()
 	r, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		if err := r.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -252,9 +253,7 @@ func stop(t *testing.T, r interface{ Shutdown(context.Context) error }) {
 func send(t *testing.T, endpoint string, td ptrace.Traces) error {
 	t.Helper()
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close()
 	_, err = ptraceotlp.NewGRPCClient(conn).Export(t.Context(), ptraceotlp.NewExportRequestFromTraces(td))
 	return err
@@ -272,9 +271,7 @@ type received struct {
 func receiveAt(t *testing.T) *received {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	server, r := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 100), endpoint: l.Addr().String()}
 	ptraceotlp.RegisterGRPCServer(server, r)
 	go func() { _ = server.Serve(l) }()
@@ -317,9 +314,7 @@ func TestStart(t *testing.T) {
 	stop(t, r)
 	// The store is free for the next writer.
 	next, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	testscale.Must(t, next.Close())
 }
 
@@ -446,9 +441,7 @@ func TestSecondPlaceDown(t *testing.T) {
 func TestStartFails(t *testing.T) {
 	clean(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer l.Close()
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	for _, tt := range []struct {
@@ -476,9 +469,7 @@ func TestFragments(t *testing.T) {
 	o := Options{Store: "$HOME/${env:X}.db", GRPCEndpoint: "localhost:1", HTTPEndpoint: "localhost:2",
 		OTLPEndpoint: "https://tempo.example:3"}
 	uris, err := o.resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	want := []string{
 		"yaml:" + strings.Replace(embedded, "exporters:\n  #", "connectors:\n  #", 1),
 		`yaml:{"connectors":{"session":{"path":"$$HOME/$${env:X}.db"}},` +

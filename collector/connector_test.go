@@ -59,9 +59,7 @@ func TestConnector(t *testing.T) {
 	stop(t, started(t, Options{Config: uris}))
 	reader := testscale.Open(t, sqlite.OpenReader, o.Store)
 	s, err := formats.Read(t.Context(), reader, "01a1fa2f-1e4a-7b31-a55d-4564d5182253")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	want, err := formats.TurnSpans(s, func(string, string, string) bool { return true })
 	if n := second.requests.Load(); err != nil || want.SpanCount() != 4 || n != 2 {
 		t.Fatalf("an export has %d spans, %v, and %d requests arrived", want.SpanCount(), err, n)

@@ -128,21 +128,15 @@ func (p *fieldPlanter) requests(t *testing.T, way int) (ptrace.Traces, plog.Logs
 	}
 	decoded := func(m proto.Message) []byte {
 		raw, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return raw
 	}
 	td, err := (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(
 		decoded(&tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{rs}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	ld, err := (&plog.ProtoUnmarshaler{}).UnmarshalLogs(
 		decoded(&logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{rl}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return td, ld
 }
 
@@ -167,9 +161,7 @@ func (p *fieldPlanter) left(b []byte) []string {
 func frames(t *testing.T, b []byte) (plain []byte) {
 	t.Helper()
 	decoder, err := zstd.NewReader(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer decoder.Close()
 	for len(b) >= 4 {
 		n := int(binary.BigEndian.Uint32(b))
@@ -208,9 +200,7 @@ func TestSecretsAreLeftBehindOfNoFieldOfARequest(t *testing.T) {
 		select {
 		case td := <-second.traces:
 			raw, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			sent = append(sent, raw...)
 		case <-time.After(time.Until(deadline)):
 			t.Fatalf("%d of 3 requests are sent on", n)
@@ -258,9 +248,7 @@ func TestSecretsAreLeftBehindOfNoFieldOfARequest(t *testing.T) {
 func sendEveryWay(t *testing.T, plants *fieldPlanter, grpcAt, httpAt string) {
 	t.Helper()
 	conn, err := grpc.NewClient(grpcAt, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close()
 	td, ld := plants.requests(t, 0)
 	if raw, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td); err != nil || len(plants.left(raw)) < 45 {
@@ -275,21 +263,15 @@ func sendEveryWay(t *testing.T, plants *fieldPlanter, grpcAt, httpAt string) {
 	}
 	post := func(signal, kind string, body []byte, err error, want int) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, httpAt+"/v1/"+signal,
 			bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		req.Header.Set("Content-Type", kind)
 		req.Header.Set("Authorization", "Bearer "+plants.secret("header"))
 		req.URL.RawQuery = "x=" + plants.secret("query")
 		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		res.Body.Close()
 		if res.StatusCode != want {
 			t.Errorf("%s as %s: %s", signal, kind, res.Status)

@@ -46,9 +46,7 @@ func dial(t *testing.T, endpoint string) *client {
 	t.Helper()
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return &client{GRPCClient: ptraceotlp.NewGRPCClient(conn), acknowledged: make(map[string]bool)}
 }
@@ -303,14 +301,10 @@ service:
 				t.Errorf("answered after %v", d)
 			}
 			body, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(large("ses_http", tt.ballast))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post(
 				"http://"+httpEndpoint+"/v1/traces", "application/x-protobuf", bytes.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusServiceUnavailable {
 				t.Errorf("answered %s, want 503", resp.Status)
@@ -327,9 +321,7 @@ service:
 
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 }
 
 // large is the run of a session with ballast.
@@ -377,9 +369,7 @@ func TestStoreFull(t *testing.T) {
 				testscale.Must(t, exec.Command("mount", "-o", "remount,size=16m", small).Run())
 			} else {
 				other, err := zombie.OpenConn(path, zombie.OpenReadWrite|zombie.OpenWAL)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				other.SetInterrupt(t.Context().Done())
 				for i := range n / 2 {
 					id := fmt.Sprint("ses_", i)
@@ -434,9 +424,7 @@ func TestAgentStaysBelowLimit(t *testing.T) {
 	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint)
 	spanExporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(),
 		otlptracegrpc.WithEndpoint(endpoint))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	failed := new(failures)
 	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(&reporting{spanExporter, failed}))
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, MaxPartBytes: 1 << 20})

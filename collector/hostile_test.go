@@ -43,9 +43,7 @@ func sendRaw(t *testing.T, endpoint string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30), grpc.ForceCodecV2(rawCodec{})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -105,9 +103,7 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 		req.Header.Set("Content-Type", kind)
 		req.Header.Set("Content-Encoding", "gzip")
 		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		answer, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != want {
@@ -119,9 +115,7 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 	marshal := func(id string) []byte {
 		good[id] = true
 		b, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(oneRun(id))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return b
 	}
 	for _, maps := range []bool{false, true} {
@@ -166,9 +160,7 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 			}
 			good[id+"_json"] = true
 			body, err := ptraceotlp.NewExportRequestFromTraces(oneRun(id + "_json")).MarshalJSON()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			post(t, "/v1/traces", "application/json", body, http.StatusOK)
 		})
 	}
@@ -190,9 +182,7 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 	empty := protoField(0x0a, protoField(0x12, bytes.Repeat([]byte{0x12, 0}, 16<<20))) // 16 million spans, 32 MiB
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post(
 		"http://"+c.HTTPEndpoint()+"/v1/traces", "application/x-protobuf", bytes.NewReader(empty))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	answer, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(answer), "smaller parts") {
@@ -236,9 +226,7 @@ service:
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn, err := net.Dial("tcp", tt.endpoint)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			defer conn.Close()
 			if _, err := io.WriteString(conn, tt.sent); err != nil {
 				t.Fatal(err)

@@ -35,9 +35,7 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 			"deploy with "+secret)
 		testscale.Must(t, send(t, r.Endpoint(), td))
 		conn, err := grpc.NewClient(r.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		ld := plog.NewLogs()
 		rec := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
 		rec.SetTimestamp(1_795_198_540_000_000_000)
@@ -62,22 +60,16 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 	}
 	for _, target := range []string{filepath.Join(t.TempDir(), "rebuilt.db"), path} {
 		s, err := sqlite.Open(t.Context(), target, sqlite.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		in := ingest.New(s, ingest.Options{})
 		for _, name := range files {
 			if info, err := os.Stat(name); err != nil || info.Mode().Perm()&0o077 != 0 {
 				t.Errorf("%s: %v, %v: others can read it", name, info.Mode(), err)
 			}
 			f, err := os.Open(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			for body, err := range otlpfile.Read(f, otlpfile.Options{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				if plain, _ := (&ptrace.JSONMarshaler{}).MarshalTraces(body.Traces); strings.Contains(string(plain),
 					secret) {
 					t.Errorf("%s holds a secret", name)

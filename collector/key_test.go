@@ -24,21 +24,15 @@ import (
 func request(t *testing.T, method, address string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
 	answer, err := http.DefaultTransport.RoundTrip(req) // which follows no redirect
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer answer.Body.Close()
 	b, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return answer, string(b)
 }
 
@@ -62,9 +56,7 @@ service:
 		t.Fatalf("the file of the key is %v, %v", info, err)
 	}
 	key, err := sessionview.Key(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	browser := []string{"Accept", "text/html"}
 	for _, try := range [][]string{nil, {"Authorization", "Bearer wrong"}, {"Authorization", "Bearer "},
 		{"Authorization", key}, {"Cookie", "agenttrace_token=" + key}, {"X-Forwarded-For", "127.0.0.1"}} {
@@ -128,9 +120,7 @@ service:
 		return new(net.Dialer).DialContext(ctx, "unix", stores.Socket(store))
 	}}}
 	answer, err := socket.Get("http://localhost" + sessionview.AddressPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	address, err := io.ReadAll(answer.Body)
 	answer.Body.Close()
 	u, parseErr := url.Parse(string(address))
@@ -163,9 +153,7 @@ func TestSlowConnectionsKeepNobodyOut(t *testing.T) {
 	}()
 	for range 1200 {
 		c, err := net.Dial("tcp", r.ViewEndpoint())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		slow = append(slow, c)
 		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: local")
 	}

@@ -19,9 +19,7 @@ func post(t *testing.T, method, endpoint, host string, header http.Header) (int,
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+endpoint+"/v1/traces",
 		strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if header != nil {
 		req.Header = header
 	}
@@ -30,14 +28,10 @@ func post(t *testing.T, method, endpoint, host string, header http.Header) (int,
 		req.Host = host
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return resp.StatusCode, string(body)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -80,7 +81,7 @@ func (o *Options) run(until context.Context, embedded bool) (*Running, error) {
 	r := &Running{collector: c, options: *o, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		r.err = c.Run(until)
+		r.err = o.readable(c.Run(until))
 	}()
 	return r, nil
 }
@@ -230,7 +231,32 @@ func Validate(ctx context.Context, o Options) error {
 		return fmt.Errorf("set up collector: %w", err)
 	}
 	if err := c.DryRun(ctx); err != nil {
-		return fmt.Errorf("invalid configuration: %w", err)
+		return o.readable(fmt.Errorf("invalid configuration: %w", err))
 	}
 	return nil
+}
+
+// wordings make a line of the collector library's errors for a configuration, without the steps of reading it and the
+// names of Go types.
+var wordings = [][2]string{
+	{`^invalid configuration: |failed to get config: |cannot \w+ the configuration: `, ""},
+	{`decoding failed due to the following error\(s\):\s*|'' |'\w+\.\w*[A-Z]\w*' |` +
+		`retrieved value \(type=string\) cannot be used as a Conf: assuming string type since contents are `, ""},
+	{`'(\w+)' error reading configuration for "([^"]*)"`, "$1::$2"},
+	{`'([\w.]+)' `, "$1: "}, {`has invalid keys:`, "has no key"}, {`\s*\n\s*`, ", "},
+}
+
+// readable is an error of the collector library; that for a configuration names the files and the place of a mistake.
+func (o *Options) readable(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if !strings.HasPrefix(text, "invalid configuration: ") && !strings.HasPrefix(text, "failed to get config: ") {
+		return err
+	}
+	for _, w := range wordings {
+		text = regexp.MustCompile(w[0]).ReplaceAllString(text, w[1])
+	}
+	return fmt.Errorf("invalid configuration %s: %s", cmp.Or(strings.Join(o.Config, ", "), "of the environment"), text)
 }

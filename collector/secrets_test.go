@@ -33,23 +33,17 @@ func (e evidence) files(t *testing.T, dir string) {
 		e[strings.TrimPrefix(path, dir)] = b
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 }
 
 // rows adds every value of every row of the store, and what is compressed in them.
 func (e evidence) rows(t *testing.T, path string) {
 	t.Helper()
 	conn, err := zombie.OpenConn(path, zombie.OpenReadOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close()
 	decoder, err := zstd.NewReader(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer decoder.Close()
 	var tables []string
 	testscale.Must(t, sqlitex.Execute(conn, "SELECT name FROM sqlite_master WHERE type = 'table'",
@@ -127,9 +121,7 @@ type process struct {
 func configArgs(t *testing.T, o *Options, more string) (args, uris []string) {
 	t.Helper()
 	uris, err := o.resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	uris = append(uris, more)
 	for _, uri := range uris {
 		args = append(args, "--config", uri)
@@ -141,18 +133,14 @@ func configArgs(t *testing.T, o *Options, more string) (args, uris []string) {
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if !slices.Contains(args, "--config") {
 		args = append(args, "--http-endpoint", testscale.MustAddress())
 	}
 	p := &process{cmd: exec.Command(self, args...), printed: new(lockedBuffer), read: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), envCollect+"=1")
 	out, err := p.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	p.cmd.Stdout = p.printed
 	testscale.Must(t, p.cmd.Start())
 	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // for tests that fail before they do

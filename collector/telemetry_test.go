@@ -18,9 +18,7 @@ func TestCollectorReportsOnItself(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()
 	host, port, err := net.SplitHostPort(testscale.MustAddress())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	config := fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: "localhost:0"}}}}
 exporters: {session: {path: %q}}
@@ -32,14 +30,10 @@ service:
 `, filepath.Join(dir, "s.db"), filepath.Join(dir, "log"), host, port)
 	r := started(t, Options{Config: []string{"yaml:" + config}})
 	resp, err := http.Get("http://" + net.JoinHostPort(host, port) + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, want := range []string{"otelcol_process_uptime", `service_version="`} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("the metrics have no %s:\n%s", want, body)

@@ -85,9 +85,7 @@ service:
 	// The store knows the file: an import of it has nothing to do.
 	for known := false; !known; time.Sleep(20 * time.Millisecond) {
 		files, err := reader.ImportSources(t.Context(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		known = slices.ContainsFunc(files, func(f store.ImportSource) bool { return f.Size == int64(len(text)) })
 	}
 	stop(t, r)
@@ -105,9 +103,7 @@ service:
 func imported(t *testing.T, path, dir string) *importer.Importer {
 	t.Helper()
 	im, err := importer.New(path, importer.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		if err := im.Close(); err != nil {
 			t.Error(err)

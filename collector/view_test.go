@@ -26,9 +26,7 @@ import (
 func keyOf(t *testing.T, r *Running) string {
 	t.Helper()
 	key, err := sessionview.Key(r.Store())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return "Bearer " + key
 }
 
@@ -37,9 +35,7 @@ func ask(t *testing.T, endpoint string, header map[string]string) (status int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+endpoint+web.Prefix+"store/Name",
 		strings.NewReader("[]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	for key, value := range header {
 		if req.Header.Set(key, value); key == "Host" {
@@ -47,9 +43,7 @@ func ask(t *testing.T, endpoint string, header map[string]string) (status int) {
 		}
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	resp.Body.Close()
 	return resp.StatusCode
 }
@@ -99,9 +93,7 @@ func TestSocketBesideTheStore(t *testing.T) {
 		t.Errorf("the socket %s is %v, %v, want one of mode 0600", socket, info, err)
 	}
 	c, err := web.Dial(t.Context(), "unix://"+socket, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if c.Name() != path {
 		t.Errorf("the store is %s", c.Name())
 	}
@@ -122,9 +114,7 @@ func TestSocketOfLongPath(t *testing.T) {
 	r := started(t, Options{Store: path})
 	defer func() { _ = r.Shutdown(t.Context()) }()
 	c, err := web.Dial(t.Context(), "unix://"+stores.Socket(path), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	c.Close()
 }
 
@@ -147,9 +137,7 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 			"service": map[string]any{"extensions": names, "pipelines": map[string]any{"traces": map[string]any{
 				"receivers": []string{"otlp"}, "exporters": []string{"session"}}}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return Options{Config: []string{"yaml:" + string(b)}}
 	}
 	for _, endpoint := range []string{"0.0.0.0:4320", ":4320", "collector.example:4320", "[::]:4320"} {
@@ -160,9 +148,7 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 		}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	endpoint := l.Addr().String()
 	l.Close()
 	r := started(t, config(map[string]any{"endpoint": strings.Replace(endpoint, "127.0.0.1", "0.0.0.0", 1),
@@ -179,9 +165,7 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 		}
 	}
 	c, err := web.Dial(t.Context(), "http://"+endpoint, "secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	c.Close()
 	if _, err := web.Dial(t.Context(), "http://"+endpoint, ""); err == nil ||
 		!strings.Contains(err.Error(), "AGENTTRACE_TOKEN") {
@@ -209,30 +193,22 @@ service:
 	defer func() { _ = r.Shutdown(t.Context()) }()
 	base := "http://" + endpoint
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	browser := &http.Client{Jar: jar}
 	do := func(method, path, origin string, form url.Values) (status int, at, body string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(form.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		req.Header.Set("Accept", "text/html,application/xhtml+xml")
 		if method == http.MethodPost {
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			req.Header.Set("Origin", origin)
 		}
 		resp, err := browser.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		defer resp.Body.Close()
 		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return resp.StatusCode, resp.Request.URL.RequestURI(), string(b)
 	}
 	const asked = "/sign-in?to=%2Fsessions%3Fq%3Dx"
@@ -294,9 +270,7 @@ func TestSecondCollectorWithoutThePortOfReaders(t *testing.T) {
 		r := started(t, Options{Store: filepath.Join(dir, name), ViewEndpoint: "localhost:4320"})
 		defer func() { _ = r.Shutdown(t.Context()) }()
 		c, err := web.Dial(t.Context(), "unix://"+stores.Socket(filepath.Join(dir, name)), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		c.Close()
 	}
 }

@@ -189,9 +189,7 @@ func TestDashboardShowsSessions(t *testing.T) {
 	}
 	// Without the token there is nothing.
 	resp, err := http.Get("http://" + address + "/api/v1/stats")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if resp.Body.Close(); resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without a token the answer is %s", resp.Status)
 	}
@@ -213,9 +211,7 @@ func composeCollector(t *testing.T) (view, metrics string) {
 		t.Setenv(name, value)
 	}
 	c, err := collector.Start(t.Context(), collector.Options{Config: []string{"collector.yaml"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -238,9 +234,7 @@ func composeCollector(t *testing.T) (view, metrics string) {
 			return strconv.AppendInt(nil, at+later, 10)
 		})
 		resp, err := http.Post("http://"+otlp+"/v1/traces", "application/json", bytes.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s", name, resp.Status)
 		}
@@ -252,9 +246,7 @@ func composeCollector(t *testing.T) (view, metrics string) {
 func fetch(t *testing.T, address string) []byte {
 	t.Helper()
 	resp, err := http.Get(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -267,15 +259,11 @@ func fetch(t *testing.T, address string) []byte {
 func query(t *testing.T, address, root string) []any {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	req.Host = "collector:4320"
 	req.Header.Set("Authorization", "Bearer agenttrace")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	var answer any

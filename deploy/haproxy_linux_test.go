@@ -222,9 +222,7 @@ func freePorts(t *testing.T) ports {
 func storedIn(t *testing.T, dsn string) map[string]bool {
 	t.Helper()
 	reader, err := stores.OpenReader(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer reader.Close()
 	stored := make(map[string]bool)
 	for _, s := range storetest.List(t, reader, store.SessionQuery{Limit: -1}) {
@@ -237,9 +235,7 @@ func storedIn(t *testing.T, dsn string) map[string]bool {
 func startCollector(t *testing.T, host, dsn string, p ports) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	cmd := exec.Command(self, "--config", "collector-postgres.yaml")
 	at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 	cmd.Env = append(os.Environ(), envCollect+"=1", "AGENTTRACE_STORE="+dsn, "AGENTTRACE_GRPC_ENDPOINT="+at(p.grpc),
@@ -247,9 +243,7 @@ func startCollector(t *testing.T, host, dsn string, p ports) *exec.Cmd {
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -310,9 +304,7 @@ func grpcSender(t *testing.T, port int) sender {
 			Enabled: true, InitialInterval: 20 * time.Millisecond, MaxInterval: time.Second,
 			MaxElapsedTime: time.Minute,
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { exporter.Shutdown(context.Background()) })
 	return func(ctx context.Context, id string, size int) error {
 		return exporter.ExportSpans(ctx, tracetest.SpanStubs{run(id, size)}.Snapshots())
@@ -359,9 +351,7 @@ func startHAProxy(t *testing.T, binary string, p ports) {
 	serveNames(t, p.names)
 	logName := filepath.Join(t.TempDir(), "haproxy.log")
 	logFile, err := os.Create(logName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer logFile.Close()
 	cmd := exec.Command(binary, "-db", "-f", "haproxy.cfg")
 	cmd.Stdout, cmd.Stderr = logFile, logFile
@@ -369,9 +359,7 @@ func startHAProxy(t *testing.T, binary string, p ports) {
 		fmt.Sprintf("GRPC_PORT=%d", p.grpc), fmt.Sprintf("HTTP_PORT=%d", p.http),
 		fmt.Sprintf("HEALTH_PORT=%d", p.health), fmt.Sprintf("NAME_SERVER=127.0.0.1:%d", p.names))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -402,9 +390,7 @@ func waitHealth(t *testing.T, host string, p ports, status int) {
 func serveNames(t *testing.T, port int) {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	go func() {
 		buffer := make([]byte, 8192)

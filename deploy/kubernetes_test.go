@@ -110,9 +110,7 @@ type probe struct {
 func manifests(t *testing.T) map[string]manifest {
 	t.Helper()
 	files, err := filepath.Glob("kubernetes/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	resources := make(map[string]manifest)
 	for _, file := range files {
 		if filepath.Base(file) == "kustomization.yaml" {
@@ -173,9 +171,7 @@ func TestKubernetesResources(t *testing.T) {
 		t.Errorf("namespace is %q", k.Namespace)
 	}
 	files, err := filepath.Glob("kubernetes/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	// The example of the Secret would replace the password.
 	want := append([]string{"kustomization.yaml", "secret-example.yaml"}, k.Resources...)
 	slices.Sort(want)
@@ -295,9 +291,7 @@ func TestUpdateInKubernetes(t *testing.T) {
 		t.Errorf("%d collectors, at least %d with the autoscaler", deployment.Replicas, least)
 	}
 	limit, err := strconv.Atoi(strings.TrimSuffix(c.Resources.Limits["memory"], "Gi"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	env := environment(t, c, resources)
 	if memory, err := strconv.Atoi(env["AGENTTRACE_MEMORY_MIB"]); err != nil || memory > limit*1024*8/10 {
 		t.Errorf("the collector may use %s MiB (%v) of %d GiB", env["AGENTTRACE_MEMORY_MIB"], err, limit)

@@ -61,9 +61,7 @@ func TestCollectorsInCompose(t *testing.T) {
 	}
 
 	dsn, err := url.Parse(s.Environment["AGENTTRACE_STORE"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	want := url.URL{Scheme: "postgres", Host: "postgres:5432", User: url.User(database.Environment["POSTGRES_USER"]),
 		Path: "/" + database.Environment["POSTGRES_DB"], RawQuery: dsn.RawQuery}
 	if dsn.String() != want.String() {
@@ -102,9 +100,7 @@ func TestCollectorsInCompose(t *testing.T) {
 func parseDuration(t *testing.T, text string) time.Duration {
 	t.Helper()
 	d, err := time.ParseDuration(strings.Fields(text)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return d
 }
 
@@ -114,9 +110,7 @@ func TestNoPasswordInAddresses(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"../*.yml", "*.yaml", "*.cfg", "kubernetes/*"} {
 		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		files = append(files, found...)
 	}
 	if len(files) < 10 {

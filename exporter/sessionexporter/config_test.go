@@ -128,7 +128,7 @@ func TestInvalidConfig(t *testing.T) {
 		"invalid_nul_path":               {`path "a\x00b"`, "name a file"},
 		"invalid_synchronous":            {`synchronous is "off"`, `use "normal" or "full"`},
 		"invalid_max_size":               {"max_size_mib is -1", "0 for no limit"},
-		"invalid_timeout":                {"timeout", "-1s"},
+		"invalid_timeout":                {"timeout is 5ns", "with a unit such as 30s"},
 		"invalid_settle":                 {"spans::settle is 0s", "such as 10s"},
 		"invalid_redaction_key":          {"redaction", `read key "pw"`, "fewer than 3 letters or digits"},
 		"invalid_redaction_rule":         {"redaction", `disable rule "github"`, "no such rule"},

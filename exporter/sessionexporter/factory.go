@@ -203,21 +203,15 @@ type outage struct {
 	sink *sink
 }
 
-// With implements [zapcore.Core].
-func (o outage) With(fields []zapcore.Field) zapcore.Core { return outage{o.Core.With(fields), o.sink} }
-
-// Check implements [zapcore.Core]. It leaves sampling to Write, which knows the error.
+// Check implements [zapcore.Core]. It leaves level and sampling to Write, which knows the error.
 func (o outage) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if e.Level < zapcore.ErrorLevel {
-		return o.Core.Check(e, checked)
-	}
 	return checked.AddCore(e, o)
 }
 
 // Write implements [zapcore.Core].
 func (o outage) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	for i, f := range fields {
-		if err, ok := f.Interface.(error); ok && errors.Is(err, store.ErrUnavailable) {
+		if err, _ := f.Interface.(error); e.Level >= zapcore.ErrorLevel && errors.Is(err, store.ErrUnavailable) {
 			if o.sink.outage.Swap(true) {
 				return nil
 			}
@@ -629,9 +623,9 @@ func (c *Config) Validate() error {
 		"synchronous is %q: use %q or %q", c.Synchronous, sqlite.SynchronousNormal, sqlite.SynchronousFull)
 	p.when(c.MaxSizeMiB < 0 || c.MaxSizeMiB > 1<<40,
 		"max_size_mib is %d: use a number of MiB, or 0 for no limit", c.MaxSizeMiB)
-	p.when(c.TimeoutConfig.Timeout < 0,
-		"timeout is %v: use a positive duration, or 0s for no limit", c.TimeoutConfig.Timeout)
-	p.when(c.Spans.Settle <= 0, "spans::settle is %v: use a positive duration such as 10s", c.Spans.Settle)
+	p.when(c.TimeoutConfig.Timeout < time.Millisecond && c.TimeoutConfig.Timeout != 0,
+		"timeout is %v: use a duration with a unit such as 30s, or 0s for no limit", c.TimeoutConfig.Timeout)
+	p.when(c.Spans.Settle < time.Millisecond, "spans::settle is %v: use a positive duration such as 10s", c.Spans.Settle)
 	p.when(c.Spans.MaxSize <= 0, "spans::max_size is %d: use a positive number of bytes such as 2097152", c.Spans.MaxSize)
 	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil {
 		p.when(!c.RetryConfig.Enabled, "retry_on_failure::enabled is false with sending_queue::storage %q: the queue "+
@@ -701,7 +695,7 @@ func (c *JSONLConfig) Validate() error {
 	var p problems
 	p.when(strings.TrimSpace(c.Directory) == "",
 		"directory is empty: name the directory for the session files, or remove the jsonl block")
-	p.when(c.QuietPeriod <= 0, "quiet_period is %v: use a positive duration such as 5s", c.QuietPeriod)
+	p.when(c.QuietPeriod < time.Millisecond, "quiet_period is %v: use a positive duration such as 5s", c.QuietPeriod)
 	return errors.Join(p...)
 }
 

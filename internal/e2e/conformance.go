@@ -30,6 +30,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/internal/modelapi/answers"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -116,9 +117,7 @@ type Recording struct {
 func Record(t testing.TB) *Recording {
 	t.Helper()
 	rec, err := recorder.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), recorder.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	memory := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBlocking()), sdktrace.WithSyncer(memory))
@@ -135,9 +134,7 @@ func (r *Recording) Documents(t testing.TB) []*document.Document {
 			t.Error(err)
 		}
 	}()
-	if err := errors.Join(r.Provider.ForceFlush(ctx), r.rec.ForceFlush(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(r.Provider.ForceFlush(ctx), r.rec.ForceFlush(ctx)))
 	return Read(t, r.rec.Reader())
 }
 
@@ -145,13 +142,9 @@ func (r *Recording) Documents(t testing.TB) []*document.Document {
 func Read(t testing.TB, r store.Reader) (docs []*document.Document) {
 	t.Helper()
 	for row, err := range r.Sessions(t.Context(), store.SessionQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		d, err := document.Load(t.Context(), r, row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		docs = append(docs, d)
 	}
 	return docs

@@ -78,9 +78,7 @@ func Copies(write func(path string) error) func(t testing.TB) (path string) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "sessions.db")
 		content, err := made()
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 		WriteFile(t, path, content)
 		return path
 	}
@@ -90,9 +88,7 @@ func Copies(write func(path string) error) func(t testing.TB) (path string) {
 func Open[T io.Closer](t testing.TB, open func(ctx context.Context, place string) (T, error), place string) T {
 	t.Helper()
 	opened, err := open(t.Context(), place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	t.Cleanup(func() {
 		if err := opened.Close(); err != nil {
 			t.Error(err)
@@ -113,9 +109,7 @@ func Must(t testing.TB, err error) {
 func ReadFile(t testing.TB, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return content
 }
 
@@ -212,18 +206,14 @@ func Script(t testing.TB, path, script string) {
 	if err == nil {
 		err = errors.Join(sqlitex.ExecuteScript(conn, script, nil), conn.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 }
 
 // Query returns the rows that a query finds in the SQLite database at a path, with | between the columns.
 func Query(t testing.TB, path, query string) (rows []string) {
 	t.Helper()
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	defer conn.Close()
 	err = sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
 		columns := make([]string, stmt.ColumnCount())
@@ -233,8 +223,6 @@ func Query(t testing.TB, path, query string) (rows []string) {
 		rows = append(rows, strings.Join(columns, "|"))
 		return nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return rows
 }

@@ -29,9 +29,7 @@ func BenchmarkImport(b *testing.B) {
 	}
 	imported := func(db string) {
 		im, err := importer.New(db, importer.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		testscale.Must(b, err)
 		if _, err := im.Run(b.Context(), importer.Inputs(paths, nil, nil)); err != nil {
 			b.Fatal(err)
 		}
@@ -66,9 +64,7 @@ func BenchmarkImport(b *testing.B) {
 		n := 0
 		for b.Loop() {
 			f, err := os.OpenFile(paths[0], os.O_APPEND|os.O_WRONLY, 0)
-			if err != nil {
-				b.Fatal(err)
-			}
+			testscale.Must(b, err)
 			n++
 			_, err = fmt.Fprintf(f, `{"type":"user","uuid":"more%d","parentUuid":null,"sessionId":"s000",`+
 				`"isSidechain":false,"timestamp":"2026-02-02T03:04:05Z","message":{"role":"user","content":"and now?"}}`+"\n", n)

@@ -19,9 +19,7 @@ import (
 func deleteSession(t *testing.T, db, id string) {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), db, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	testscale.Must(t, errors.Join(s.Delete(t.Context(), id), s.Close()))
 }
 
@@ -99,9 +97,7 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 			for name := range strings.FieldsSeq(tt.scripts) {
 				script, err := os.ReadFile(filepath.Join("..", "codec", "transcripts", "testdata",
 					filepath.FromSlash(name)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				testscale.Script(t, path, string(script))
 			}
 			read := func(o importer.Options) (importer.Summary, int) {
@@ -109,9 +105,7 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 				var at importer.Progress
 				o.Progress = func(p importer.Progress) { at = p }
 				im, err := importer.New(db, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				failed, err := im.Run(t.Context(), importer.Inputs([]string{dir}, nil, nil))
 				testscale.Must(t, errors.Join(failed, err, im.Close()))
 				return im.Summary, at.Sessions

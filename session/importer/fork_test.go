@@ -110,16 +110,12 @@ func forksShown(t *testing.T, db string) string {
 	t.Helper()
 	r := testscale.Open(t, sqlite.OpenReader, db)
 	stats, err := r.Stats(t.Context(), store.StatsQuery{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d tokens in all\n", stats.Total.TotalTokens)
 	for _, s := range storetest.Sessions(t, r) {
 		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), s.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		fmt.Fprintf(&b, "%s\n", s.AppendJSON(nil))
 		if s.ParentMessageID == nil {
 			continue

@@ -26,9 +26,7 @@ func exported(t testing.TB, db string) string {
 	if errors.Is(err, store.ErrNotFound) {
 		return "" // nothing was imported
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer r.Close()
 	var b bytes.Buffer
 	e := jsonl.NewEncoder(&b)
@@ -37,9 +35,7 @@ func exported(t testing.TB, db string) string {
 		if err == nil {
 			err = e.Encode(s)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 	}
 	return b.String()
 }
@@ -49,9 +45,7 @@ func importFile(t testing.TB, db, path string) int {
 	t.Helper()
 	var at importer.Progress
 	im, err := importer.New(db, importer.Options{Progress: func(p importer.Progress) { at = p }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if _, err := im.Run(t.Context(), importer.Inputs([]string{path}, nil, nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +105,7 @@ func TestGrownFileIsTheWholeFile(t *testing.T) {
 				db := filepath.Join(t.TempDir(), "sessions.db")
 				importFile(t, db, path)
 				f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				if _, err := f.WriteString(text[cut:]); err != nil {
 					t.Fatal(err)
 				}

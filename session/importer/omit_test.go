@@ -23,9 +23,7 @@ import (
 // be it in messages, in the title or in what is remembered of the file. What the agent wrote is.
 func TestOmittedPromptsAreNowhereInTheStore(t *testing.T) {
 	redactor, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	const question, again, answer = "the quarterly figures of Acme", "and those of Initech", "they look fine"
 	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
 	first := strings.ReplaceAll(claudeFile("s1", question), "yes", answer)
@@ -38,9 +36,7 @@ func TestOmittedPromptsAreNowhereInTheStore(t *testing.T) {
 			if errors.Is(err, os.ErrNotExist) {
 				continue
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			for _, prompt := range []string{question, again} {
 				if at := bytes.Index(b, []byte(prompt)); at >= 0 {
 					t.Errorf("%s has a prompt: %q", filepath.Base(name), b[max(0, at-80):at+len(prompt)])
@@ -70,9 +66,7 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 			notes := func(db string, annotate bool) (string, []store.Annotation, []store.Annotation) {
 				run(t, db, importer.Options{}, filepath.Join(dir, "transcripts"))
 				s, err := sqlite.Open(t.Context(), db, sqlite.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				defer s.Close()
 				var before []store.Annotation
 				for _, row := range storetest.Sessions(t, s) {
@@ -92,9 +86,7 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 				}
 				ingester := ingest.New(s, ingest.Options{})
 				im, err := importer.NewInto(s, db, ingester, importer.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				if failed, err := im.Run(t.Context(), importer.Inputs(telemetry, nil, nil)); failed != nil ||
 					err != nil {
 					t.Fatal(failed, err)
@@ -105,9 +97,7 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 					ids = append(ids, before[i].SessionID)
 				}
 				after, err := s.Annotations(t.Context(), ids...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				return exported(t, db), before, after
 			}
 			plain, _, none := notes(filepath.Join(t.TempDir(), "plain.db"), false)

@@ -76,9 +76,7 @@ func storedSessions(t *testing.T, db string) map[string]*codec.Session {
 	all := make(map[string]*codec.Session)
 	for _, row := range storetest.Sessions(t, r) {
 		s, err := formats.Read(t.Context(), r, row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		all[row.ID] = rowsOf(s)
 	}
 	return all

@@ -52,9 +52,7 @@ func TestPipeThatNobodyWrites(t *testing.T) {
 				cancel()
 			}
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if _, err := im.Run(ctx, importer.Inputs([]string{path}, nil, nil)); !errors.Is(err, context.Canceled) {
 			t.Errorf("opened %v: error %v, want %v", open, err, context.Canceled)
 		}
@@ -114,13 +112,9 @@ func TestPlacesWithPipes(t *testing.T) {
 	pipe(t, home, ".local", "share", "opencode", "opencode.db")
 	write(t, filepath.Join(home, ".claude", "projects", "p", "s1.jsonl"), claudeFile("s1", "why"))
 	places, err := importer.Discover()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	im, err := importer.New(filepath.Join(t.TempDir(), "s.db"), importer.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer im.Close()
 	if failed, err := im.Run(t.Context(), importer.InputsOf(places)); failed != nil || err != nil ||
 		im.Summary.Total.Added != 1 {
@@ -149,9 +143,7 @@ func TestFileThatGrowsWhileItIsRead(t *testing.T) {
 				}
 			}
 			im, err := importer.New(db, importer.Options{Progress: grow})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			failed, err := im.Run(t.Context(), importer.Inputs([]string{path}, nil, nil))
 			if err := errors.Join(failed, err, im.Close()); err != nil || im.Summary.Total.Damaged > 0 {
 				t.Errorf("%s: %v, %+v", name, err, im.Summary.Total)

@@ -55,16 +55,12 @@ func TestTelemetryThatComesWhileATranscriptIsRead(t *testing.T) {
 
 			db := filepath.Join(t.TempDir(), "s.db")
 			s, err := sqlite.Open(t.Context(), db, sqlite.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			ingester := ingest.New(s, ingest.Options{})
 			read := func(s store.Store, o importer.Options, names ...string) importer.Summary {
 				t.Helper()
 				im, err := importer.NewInto(s, db, ingester, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				failed, err := im.Run(t.Context(), importer.Inputs(names, os.Stdin, nil))
 				if failed != nil || err != nil {
 					t.Fatal(failed, err)
@@ -83,9 +79,7 @@ func TestTelemetryThatComesWhileATranscriptIsRead(t *testing.T) {
 				write(t, path, strings.Join(lines[:len(lines)*3/4], ""))
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if grew {
 				read(s, importer.Options{}, transcripts)
 			}

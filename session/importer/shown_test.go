@@ -32,9 +32,7 @@ func shown(t testing.TB, paths ...string) string {
 	var b bytes.Buffer
 	for _, s := range storetest.Sessions(t, r) {
 		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), s.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		testscale.Must(t, render.Document(&b, doc, render.Options{Width: 100, Now: time.UnixMilli(s.UpdatedAt)}))
 		testscale.Must(t, render.Permissions(&b, doc, render.Options{Width: 100, Now: time.UnixMilli(s.UpdatedAt)}))
 	}
@@ -102,9 +100,7 @@ func TestTailOfACompactionIsKept(t *testing.T) {
 		importFile(t, db, path)
 		r := testscale.Open(t, sqlite.OpenReader, db)
 		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), "p1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		tail, texts := "", make(map[string]string)
 		for _, turn := range doc.Turns {
 			for _, m := range turn.Messages {
@@ -150,9 +146,7 @@ func stored(t *testing.T, path, id string) *codec.Session {
 	importFile(t, db, path)
 	r := testscale.Open(t, sqlite.OpenReader, db)
 	s, err := formats.Read(t.Context(), r, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return s
 }
 

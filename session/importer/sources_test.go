@@ -24,9 +24,7 @@ func run(t *testing.T, db string, o importer.Options, args ...string) (importer.
 	var at importer.Progress
 	o.Progress = func(p importer.Progress) { at = p }
 	im, err := importer.New(db, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if _, err := im.Run(t.Context(), importer.Inputs(args, strings.NewReader(""), o.Format)); err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +112,7 @@ func TestInterruptedImportRemembersWhatWasRead(t *testing.T) {
 		s, err := sqlite.Open(ctx, db, sqlite.Options{})
 		return interruptedSources{s, interrupt}, err
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if _, err := im.Run(ctx, importer.Inputs([]string{dir}, nil, nil)); !errors.Is(err, context.Canceled) {
 		t.Errorf("the import ended with %v", err)
 	}
@@ -138,9 +134,7 @@ func TestChangedFilesAreRead(t *testing.T) {
 	write(t, path("grown"), claudeFile("grown", "why")+`{"type":"summary","summary":"a title","leafUuid":"grown2"}`+
 		"\n")
 	info, err := os.Stat(path("replaced"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	write(t, path("new"), strings.Replace(claudeFile("replaced", "who"), "yes", "you", 1)) // of the same size
 	testscale.Must(t, os.Rename(path("new"), path("replaced")))
 	testscale.Must(t, os.Chtimes(path("replaced"), info.ModTime(), info.ModTime()))

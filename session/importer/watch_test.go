@@ -99,9 +99,7 @@ func TestWatchImportsWhatChanges(t *testing.T) {
 	}
 
 	f, err := os.OpenFile(filepath.Join(dir, "p", "s3.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if _, err := f.WriteString(`{"sessionId":"s3","isSidechain":false,"uuid":"s33","parentUuid":"s32",` +
 		`"timestamp":"2026-01-02T03:05:00.000Z",` +
 		`"type":"user","promptId":"p2","message":{"role":"user","content":"and?"}}` + "\n"); err != nil {

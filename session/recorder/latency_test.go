@@ -115,9 +115,7 @@ func BenchmarkProxy(b *testing.B) {
 		asked++
 		request := fmt.Sprintf(`{"model":"m"%s,"messages":[%s]}`, form, history)
 		resp, err := http.Post(base+"/v1/chat/completions", "application/json", strings.NewReader(request))
-		if err != nil {
-			b.Fatal(err)
-		}
+		testscale.Must(b, err)
 		return resp
 	}
 	short := func(base string) func() []time.Duration {
@@ -179,9 +177,7 @@ func record(path string) error {
 // BenchmarkPipe is what a line there and back takes longer, with a program that echoes.
 func BenchmarkPipe(b *testing.B) {
 	file, err := os.Create(filepath.Join(b.TempDir(), "acp.jsonl"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, err)
 	defer file.Close()
 	in, to, _ := os.Pipe()
 	from, out, _ := os.Pipe()

@@ -85,9 +85,7 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 		calls.Begin = modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
 			modelhttp.Options{Now: calls.Now}).Begin
 		from, to, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		tee := recorder.NewTee(server, to)
 		recorder.SetClock(tee, func() time.Time { return server.now })
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://m/v1/responses", body)
@@ -95,9 +93,7 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 			req.Body = nil
 		}
 		resp, err := tee.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if upgrade {
 			_, _ = resp.Body.(io.Writer).Write(frame([]byte(request)))
 		}
@@ -125,9 +121,7 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 func ask(t *testing.T, by http.RoundTripper, url string) (size int64) {
 	resp, err := (&http.Client{Transport: by}).Post(url+"/v1/chat/completions", "application/json",
 		strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"well?"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer resp.Body.Close()
 	if size, err = io.Copy(io.Discard, resp.Body); err != nil {
 		t.Error(err)
@@ -166,9 +160,7 @@ func TestAnAnswerThatCannotBeCopiedPasses(t *testing.T) {
 	}))
 	defer server.Close()
 	from, to, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	tee := recorder.NewTee(recorder.NewTransport(), to)
 	if n := ask(t, tee, server.URL); n != size {
 		t.Errorf("%d of %d bytes passed", n, size)
@@ -199,9 +191,7 @@ func (e ending) Read(p []byte) (n int, err error) {
 // tee returns a transport of which what passes is recorded until end.
 func tee(t *testing.T, calls *recorder.Calls) (tee *recorder.Tee, end func()) {
 	from, to, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	tee = recorder.NewTee(recorder.NewTransport(), to)
 	read := make(chan error)
 	go func() { read <- calls.Read(from) }()
@@ -259,9 +249,7 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	}))
 	defer server.Close()
 	rec, err := recorder.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), recorder.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(rec.SpanExporter()))
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
 	tee, end := tee(t, &recorder.Calls{Begin: modelhttp.New(tracer, modelhttp.Options{}).Begin})
@@ -269,9 +257,7 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{Name: "m", URL: u}}, tee))
 	defer proxy.Close()
 	conn, err := websocket.Dial("ws"+strings.TrimPrefix(proxy.URL, "http")+"/m/v1/responses", "", "http://localhost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	history := ""
 	for _, turn := range script.Turns {
 		history += fmt.Sprintf(`{"role":"user","content":[{"type":"input_text","text":%q}]}`, turn.User)
@@ -370,9 +356,7 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 	}))
 	defer server.Close()
 	rec, err := recorder.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), recorder.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	transport := recorder.NewMCPTransport(recorder.NewTransport(), rec, func() string { return "tools" })
 	replay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, _ := io.ReadAll(r.Body); !bytes.Contains(body, []byte("played")) {
@@ -396,9 +380,7 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 			req.Header.Set("Mcp-Session-Id", "s1")
 		}
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if text, err := io.ReadAll(resp.Body); err != nil || bytes.Contains(text, []byte("as recorded")) != (i == 3) {
 			t.Fatalf("request %d: %s, %v", i, text, err)
 		}

@@ -31,17 +31,11 @@ import (
 func TestSameRows(t *testing.T) {
 	viaCollector := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(t.Context(), collector.Options{Store: viaCollector})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	spans, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(c.Endpoint()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	logs, err := otlploggrpc.New(t.Context(), otlploggrpc.WithInsecure(), otlploggrpc.WithEndpoint(c.Endpoint()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	rec := open(t, recorder.Options{})
 	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans, sdktrace.WithBlocking()),
 		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBlocking(), sdktrace.WithMaxExportBatchSize(7)))
@@ -86,9 +80,7 @@ func TestSameRows(t *testing.T) {
 func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(t.Context(), collector.Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	_, err = recorder.Open(t.Context(), path, recorder.Options{})
 	if !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) ||
 		!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "export to it by OTLP") {
@@ -96,9 +88,7 @@ func TestLocked(t *testing.T) {
 	}
 	testscale.Must(t, c.Shutdown(t.Context()))
 	rec, err := recorder.Open(t.Context(), path, recorder.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if err := rec.Close(t.Context()); err != nil {
 		t.Error(err)
 	}

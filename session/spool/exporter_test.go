@@ -194,9 +194,7 @@ func TestLargeBatch(t *testing.T) {
 	for _, path := range files {
 		b := testscale.ReadFile(t, path)
 		for body, err := range otlpfile.Read(bytes.NewReader(b), otlpfile.Options{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			records++
 			if n := (&ptrace.ProtoMarshaler{}).TracesSize(body.Traces); n > 4<<20 {
 				t.Errorf("a record has %d bytes", n)

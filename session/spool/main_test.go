@@ -176,9 +176,7 @@ func namesOf(td ptrace.Traces, ld plog.Logs) []string {
 func open(t testing.TB, root string, o Options) *Exporter {
 	t.Helper()
 	e, err := Open(root, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { _ = e.Close(context.Background()) })
 	return e
 }
@@ -200,9 +198,7 @@ func export(t testing.TB, e *Exporter, names ...string) {
 func spooled(t testing.TB, root string) (names []string, damages []error) {
 	t.Helper()
 	files, err := Files(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, path := range files {
 		b := testscale.ReadFile(t, path)
 		more, bad := read(bytes.NewReader(b))

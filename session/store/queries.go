@@ -201,22 +201,16 @@ const (
 // touch notes in the outboxes when a session changed. Where writers do so, it empties the figures of the session.
 func touch(s Statements, sessionID string) {
 	d := s.Dialect()
-	NoteFile(s, sessionID)
-	_, spans := s.Stamps()
-	note(s, "span_outbox", sessionID, spans)
+	files, spans := s.Stamps()
+	Note(s, "export_outbox", sessionID, files)
+	Note(s, "span_outbox", sessionID, spans)
 	if d.Figures && d.NewRows == "" {
 		s.Exec(d.ClaimFigures, sessionID)
 	}
 }
 
-// NoteFile notes when a session changed or was deleted in the outbox of files, where there is one.
-func NoteFile(s Statements, sessionID string) {
-	files, _ := s.Stamps()
-	note(s, "export_outbox", sessionID, files)
-}
-
-// note stamps a session in an outbox: later than before, whatever the clock says.
-func note(s Statements, outbox, sessionID string, stamp int64) {
+// Note notes in an outbox, where there is one, when a session changed: later than before, whatever the clock says.
+func Note(s Statements, outbox, sessionID string, stamp int64) {
 	if stamp != 0 {
 		s.Exec(`INSERT INTO `+outbox+`(session_id, touched_at) VALUES (?, ?) ON CONFLICT (session_id)
  DO UPDATE SET touched_at = `+s.Dialect().Greatest+`(excluded.touched_at, `+outbox+`.touched_at + 1)`, sessionID, stamp)

@@ -84,9 +84,7 @@ func Run(t *testing.T, c Codec) {
 	for _, k := range checks {
 		if k.applies(&c) {
 			t.Run(k.name, func(t *testing.T) {
-				if err := try(func() { k.run(x) }); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, try(func() { k.run(x) }))
 			})
 		}
 	}
@@ -111,9 +109,7 @@ func Fuzz(f *testing.F, c Codec, more ...string) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if err := try(func() { x.fed(data) }); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, try(func() { x.fed(data) }))
 	})
 }
 
@@ -415,9 +411,7 @@ func Golden(tb testing.TB, problems []string, all ...*codec.Session) string {
 	tb.Helper()
 	var b strings.Builder
 	for _, s := range all {
-		if err := jsonl.Encode(&b, s.Transcript); err != nil {
-			tb.Fatal(err)
-		}
+		testscale.Must(tb, jsonl.Encode(&b, s.Transcript))
 		for i := range s.Decisions {
 			fmt.Fprintf(&b, "decision %s\n", must(json.Marshal(&s.Decisions[i])))
 		}

@@ -18,18 +18,12 @@ import (
 // tempPrefix begins the names of files in the making. No session's file begins with a dot.
 const tempPrefix = ".agenttrace-"
 
-// Outbox knows which sessions of a store changed since they were exported, as [store.Store] describes.
-type Outbox interface {
-	Outbox(ctx context.Context) (touchedAt map[string]int64, _ error)
-	Exported(ctx context.Context, sessionID string, touchedAt int64) error
-}
-
 // Directory keeps one file per session equal to a store. The store's outbox has the sessions that changed until their
 // files are written, so neither a crash nor a failed write loses one.
 type Directory struct {
 	path   string
 	quiet  time.Duration
-	outbox Outbox
+	outbox store.Store
 	read   func(ctx context.Context, id string) (*codec.Session, error)
 	report func(Result)
 
@@ -49,7 +43,7 @@ type Result struct {
 
 // NewDirectory returns what writes the files of sessions to the directory at path, which it creates, when they have
 // been unchanged for the quiet period. read reads a session whole. report is called after each file.
-func NewDirectory(path string, quiet time.Duration, outbox Outbox,
+func NewDirectory(path string, quiet time.Duration, outbox store.Store,
 	read func(ctx context.Context, id string) (*codec.Session, error), report func(Result)) (*Directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("create jsonl directory %s: %w; make its parent writable or name another", path, err)

@@ -16,14 +16,10 @@ import (
 func TestOutboxOfSkewedClocks(t *testing.T) {
 	dsn := storetest.StartPostgres(t, "fsync = off", "synchronous_commit = off").Create(t)
 	ahead, err := Open(t.Context(), dsn, Options{Outbox: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer ahead.Close()
 	behind, err := Open(t.Context(), dsn, Options{Outbox: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer behind.Close()
 	behind.clock = func() time.Time { return time.Now().Add(-time.Hour) }
 	title := func(s *Store, text string, at int64) {
@@ -37,9 +33,7 @@ func TestOutboxOfSkewedClocks(t *testing.T) {
 	outbox := func() map[string]int64 {
 		t.Helper()
 		found, err := ahead.Outbox(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return found
 	}
 	title(ahead, "first", 1)

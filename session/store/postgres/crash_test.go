@@ -116,9 +116,7 @@ type writer struct {
 func (w *writer) start(t *testing.T) {
 	t.Helper()
 	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	w.mu.Lock()
 	w.cmd = exec.Command(binary, w.dsn, fmt.Sprintf("%d:%d", w.n, w.acked))
 	w.mu.Unlock()
@@ -126,9 +124,7 @@ func (w *writer) start(t *testing.T) {
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	w.cmd.Stderr = &w.err
 	out, err := w.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	testscale.Must(t, w.cmd.Start())
 	w.output = new(sync.WaitGroup)
 	w.output.Go(func() { w.follow(out) })
@@ -209,14 +205,10 @@ func TestKilledWriters(t *testing.T) {
 		last[n] = w.count() + 1
 	}
 	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer s.Close()
 	reference, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer reference.Close()
 	for n := range all {
 		if _, err := s.Apply(t.Context(), turnOf(n, last[n]-1)); err != nil {

@@ -25,9 +25,7 @@ import (
 func execute(t *testing.T, dsn, statements string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	if _, err := conn.PgConn().Exec(t.Context(), statements).ReadAll(); err != nil {
 		t.Fatal(err)
@@ -37,9 +35,7 @@ func execute(t *testing.T, dsn, statements string) {
 func open(t *testing.T, dsn string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -96,9 +92,7 @@ func TestFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			conn, err := pgx.Connect(t.Context(), dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			t.Cleanup(func() { conn.Close(context.Background()) })
 			if _, err := conn.Exec(t.Context(), "BEGIN; SELECT 1 FROM writer_locks FOR UPDATE"); err != nil {
 				t.Fatal(err)
@@ -217,9 +211,7 @@ func TestConnectionLostInCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dsn := server.Create(t)
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			address := func(dsn string) string { return strings.Split(strings.Split(dsn, "@")[1], "/")[0] }
 			c := &cutter{Listener: listener, server: address(dsn), text: "COMMIT", after: after}
 			c.wg.Go(c.serve)
@@ -299,9 +291,7 @@ func TestSearchIndex(t *testing.T) {
 			expression, isRegexp := strings.CutPrefix(text, "/")
 			n := 0
 			for _, err := range s.Search(t.Context(), store.SearchQuery{Text: expression, Regexp: isRegexp}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				n++
 			}
 			found = append(found, n)

@@ -25,9 +25,7 @@ func emptied(t *testing.T) (dsn string, distribute bool) {
 		return storetest.StartPostgres(t, fast...).Create(t), false
 	}
 	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	statements := []string{`DROP VIEW IF EXISTS session_spans`, `DROP FUNCTION IF EXISTS json_int, json_text`}
 	for _, table := range tableNames(t, conn) {
@@ -72,9 +70,7 @@ func annotate(t *testing.T, s *postgres.Store) {
 func checkDistributed(t *testing.T, dsn string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	for _, table := range tableNames(t, conn) {
 		want := table != "writer_locks" && table != "agenttrace_schema"
@@ -97,9 +93,7 @@ func TestStoreOfAnEarlierVersionIsReadAndUpgraded(t *testing.T) {
 	dsn, distribute := emptied(t)
 	migrateTo(t, 1, dsn, postgres.Options{Distribute: distribute})
 	r, err := postgres.OpenReader(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer r.Close()
 	if all, err := r.Annotations(t.Context(), "ses_1"); err != nil || len(all) > 0 {
 		t.Errorf("annotations %v, %v", all, err)
@@ -136,9 +130,7 @@ func TestStoreOfAnEarlierVersionIsReadAndUpgraded(t *testing.T) {
 func TestReadersOfTablesWithoutANewColumn(t *testing.T) {
 	dsn, distribute := emptied(t)
 	s, err := postgres.Open(t.Context(), dsn, postgres.Options{Distribute: distribute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer s.Close()
 	if _, err := s.Apply(t.Context(), turnOf(0, 0)); err != nil {
 		t.Fatal(err)
@@ -149,9 +141,7 @@ func TestReadersOfTablesWithoutANewColumn(t *testing.T) {
 		execute(t, dsn, statement)
 	}
 	r, err := postgres.OpenReader(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer r.Close()
 	all := storetest.Sessions(t, r)
 	for _, row := range all {

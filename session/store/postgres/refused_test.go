@@ -64,9 +64,7 @@ func TestRowThatTheServerRefusesIsLeftOutAlone(t *testing.T) {
 				refused := int64(0)
 				for _, b := range batches {
 					r, err := s.Apply(t.Context(), b)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testscale.Must(t, err)
 					refused += r.Refused
 				}
 				if refused > 0 != (test.name != "none") {
@@ -108,9 +106,7 @@ func single(b *store.Batch) (all []*store.Batch) {
 func count(t *testing.T, dsn, table string) (n int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	testscale.Must(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n))
 	return n
@@ -134,9 +130,7 @@ func TestRowInPlaceOfAnotherIsReported(t *testing.T) {
 			}
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for i, err := range refused {
 		if refused := err != nil; refused != (i == 1) {
 			t.Errorf("span %d: refused %v (%v)", i, refused, err)

@@ -36,9 +36,7 @@ var emptyFile = testscale.Copies(func(path string) error {
 // empty is a new store.
 func empty(t *testing.T) *sqlite.Store {
 	s, err := sqlite.Open(t.Context(), emptyFile(t), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return s
 }
 
@@ -51,9 +49,7 @@ type dumped struct {
 func dump(t *testing.T) storetest.Store {
 	s := empty(t)
 	conn, err := zombie.OpenConn(s.Path(), zombie.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return dumped{s, conn}
 }
 

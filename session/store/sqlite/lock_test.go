@@ -80,9 +80,7 @@ func TestLookingAtAStoreKeepsItsLocks(t *testing.T) {
 		if err == nil {
 			err = errors.Join(sqlitex.ExecuteTransient(conn, "SELECT count(*) FROM chat_sessions", nil), conn.Close())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return
 	}
 	path := newPath(t)
@@ -91,9 +89,7 @@ func TestLookingAtAStoreKeepsItsLocks(t *testing.T) {
 	apply(t, s, turnBatch("ses_1", "1"))
 	for range 3 {
 		r, err := OpenReader(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		testscale.Must(t, r.Close())
 		if second, err := Open(t.Context(), path, Options{}); err == nil {
 			second.Close()

@@ -40,9 +40,7 @@ var named = regexp.MustCompile(`\b(call|chatcmpl|msg|fc)([_-]?)(oslo|lima|del|[0
 func (l *longTurn) at(t testing.TB, n int) ptrace.Traces {
 	t.Helper()
 	raw, err := new(ptrace.JSONMarshaler).MarshalTraces(l.step)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var ids []string
 	testscale.EachSpan(l.step, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		id := s.SpanID().String()
@@ -50,9 +48,7 @@ func (l *longTurn) at(t testing.TB, n int) ptrace.Traces {
 	})
 	text := strings.NewReplacer(ids...).Replace(named.ReplaceAllString(string(raw), fmt.Sprintf("${1}${2}${3}n%d", n)))
 	td, err := new(ptrace.JSONUnmarshaler).UnmarshalTraces([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	after := pcommon.Timestamp(time.Duration(n) * l.length)
 	testscale.EachSpan(td, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		s.SetStartTimestamp(s.StartTimestamp() + after)

@@ -53,9 +53,7 @@ type process struct {
 func start(t *testing.T, role, path string, prepare ...func(*osexec.Cmd)) *process {
 	t.Helper()
 	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	cmd := osexec.Command(binary, path)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
 	cmd.Stderr = os.Stderr
@@ -63,13 +61,9 @@ func start(t *testing.T, role, path string, prepare ...func(*osexec.Cmd)) *proce
 		f(cmd)
 	}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	testscale.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return &process{cmd, stdin, bufio.NewScanner(stdout)}
@@ -180,9 +174,7 @@ func bigBatch(n int) store.Batch {
 func open(t testing.TB, path string, o Options) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -195,9 +187,7 @@ func open(t testing.TB, path string, o Options) *Store {
 func openReader(t testing.TB, path string) *Reader {
 	t.Helper()
 	r, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { r.Close() })
 	return r
 }

@@ -123,9 +123,7 @@ func TestCompact(t *testing.T) {
 	testscale.Must(t, s.Compact(t.Context()))
 	size := func() int64 {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return info.Size()
 	}
 	before := size()

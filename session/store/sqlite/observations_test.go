@@ -42,9 +42,7 @@ func newAgent(t testing.TB) agent {
 	t.Helper()
 	raw := testscale.ReadFile(t, "../../ingest/testdata/captures/vercel-ai-sdk-v6/toolerror/001-traces.json")
 	td, err := new(ptrace.JSONUnmarshaler).UnmarshalTraces(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return agent{td}
 }
 

@@ -118,9 +118,7 @@ func TestLockReleased(t *testing.T) {
 func TestNotStore(t *testing.T) {
 	whole := newPath(t)
 	s, err := Open(t.Context(), whole, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	testscale.Must(t, s.Close())
 	damaged := testscale.ReadFile(t, whole)
 	copy(damaged, "SQLite format 4!")
@@ -236,9 +234,7 @@ func TestReferenceFile(t *testing.T) {
 	testscale.Script(t, path, referenceDDL+referenceRows+"PRAGMA user_version = 3;")
 	before := testscale.ReadFile(t, path)
 	r, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	want := storetest.Transcript(t, r, "ses_ref")
 	if len(want.Messages) != 3 || *want.Messages[1].Parts[0].ToolState != "output-available" {
 		t.Errorf("transcript: %+v", want)
@@ -305,17 +301,13 @@ INSERT INTO chat_messages VALUES ('msg_u', 'ses_old', 'user', '{}', NULL, 1, 1);
 INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES ('prt_u', 'msg_u', 'ses_old', 0, 'text', '{"type":"text","text":"hi"}', 1, 1);
 `+fmt.Sprintf("PRAGMA user_version = %d;", version))
 		r, err := OpenReader(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		read := storetest.Transcript(t, r, "ses_old")
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 		s, err := Open(t.Context(), path, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, got := range []*session.Transcript{read, storetest.Transcript(t, s, "ses_old")} {
 			if len(got.Messages) != 1 || len(got.Messages[0].Parts) != 1 || got.Messages[0].Parts[0].ID != "prt_u" {
 				t.Errorf("version %d: %+v", version, got)
@@ -336,9 +328,7 @@ INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, cre
 func TestOpenCanceled(t *testing.T) {
 	path := newPath(t)
 	other, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer other.Close()
 	testscale.Must(t, sqlitex.ExecuteTransient(other, "BEGIN EXCLUSIVE", nil))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -392,9 +382,7 @@ func TestColumnsThatAreAddedLater(t *testing.T) {
 	testscale.Script(t, path, "ALTER TABLE chat_sessions DROP COLUMN mode; "+
 		"ALTER TABLE chat_parts DROP COLUMN continuation_run_id;")
 	r, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	all := storetest.Sessions(t, r)
 	for _, row := range all {
 		if storetest.Transcript(t, r, row.ID); row.Mode != nil {

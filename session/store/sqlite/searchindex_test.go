@@ -54,9 +54,7 @@ func hitsOf(t testing.TB, path string, q store.SearchQuery, without bool) []stor
 	r := openReader(t, path)
 	var hits []store.Hit
 	for h, err := range r.Search(t.Context(), q) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		hits = append(hits, h)
 	}
 	return hits
@@ -177,9 +175,7 @@ func TestTheSearchIndexChangesNoResult(t *testing.T) {
 					if err == nil {
 						err = errors.Join(sqlitex.ExecuteTransient(conn, "VACUUM", nil), conn.Close())
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					testscale.Must(t, err)
 					next = 1 + atoi(testscale.Query(t, path, "SELECT coalesce(max(rowid), 0) FROM chat_parts")[0])
 				} else {
 					open(t, path, Options{}).Close()

@@ -36,9 +36,7 @@ func BenchmarkStats(b *testing.B) {
 	path := newPath(b)
 	s := open(b, path, Options{})
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, err)
 	defer conn.Close()
 	execute := func(statements string, fn func(*sqlite.Stmt) error) {
 		testscale.Must(b, sqlitex.ExecuteTransient(conn, statements, &sqlitex.ExecOptions{ResultFunc: fn}))
@@ -85,9 +83,7 @@ func BenchmarkList(b *testing.B) {
 	path := newPath(b)
 	s := open(b, path, Options{})
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, err)
 	defer conn.Close()
 	if err := sqlitex.ExecuteScript(conn, `
 WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999)
@@ -101,9 +97,7 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, created_at, updat
 	}
 	first := func(sort store.SessionSort) {
 		for _, err := range s.Sessions(b.Context(), store.SessionQuery{Sort: sort}) {
-			if err != nil {
-				b.Fatal(err)
-			}
+			testscale.Must(b, err)
 		}
 	}
 	first(store.SortTurns) // which keeps the figures

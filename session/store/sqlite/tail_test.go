@@ -44,9 +44,7 @@ func TestFollower(t *testing.T) {
 	testscale.Must(t, s.Close())
 	for change := store.Changed; change != store.Unchanged; { // the log goes into the file
 		_, c, err := f.Poll(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		change = c
 	}
 	s = open(t, path, Options{})

@@ -103,9 +103,7 @@ func TestDiskFull(t *testing.T) {
 // reads. Run by root, who may write anywhere, it is nobody who tries.
 func TestReadOnly(t *testing.T) {
 	dir, err := os.MkdirTemp("", "agenttrace-readonly")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		_ = filepath.WalkDir(dir, func(p string, _ os.DirEntry, _ error) error { return os.Chmod(p, 0o700) })
 		_ = os.RemoveAll(dir)
@@ -135,9 +133,7 @@ func TestReadOnly(t *testing.T) {
 			inner := filepath.Join(dir, c.name)
 			path := filepath.Join(inner, "sessions.db")
 			s, err := Open(t.Context(), path, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			apply(t, s, turnBatch("ses_1", "1"))
 			testscale.Must(t, s.Close())
 			testscale.Must(t, os.Remove(path+".lock"))
@@ -168,18 +164,12 @@ func TestReadOnly(t *testing.T) {
 func copyFile(t *testing.T, to string, mode os.FileMode) {
 	t.Helper()
 	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	from, err := os.Open(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer from.Close()
 	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, mode)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	_, err = io.Copy(f, from)
 	if err = errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)

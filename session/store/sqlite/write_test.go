@@ -179,9 +179,7 @@ func TestCanceled(t *testing.T) {
 func TestClose(t *testing.T) {
 	path := newPath(t)
 	s, err := Open(t.Context(), path, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	release := blocked(t, s)
 	const n = 5
 	errs := make(chan error, n)
@@ -227,9 +225,7 @@ func TestClose(t *testing.T) {
 func TestMaxBytes(t *testing.T) {
 	path := newPath(t)
 	s, err := Open(t.Context(), path, Options{MaxBytes: 2 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	failed := -1
 	for i := range 100 {
 		b := bigBatch(i)
@@ -328,9 +324,7 @@ func TestBusy(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	other, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer other.Close()
 	testscale.Must(t, sqlitex.ExecuteTransient(other, "BEGIN IMMEDIATE", nil))
 	done := make(chan error, 1)
@@ -393,15 +387,11 @@ func TestReaders(t *testing.T) {
 func TestOutbox(t *testing.T) {
 	path := newPath(t)
 	s, err := Open(t.Context(), path, Options{Outbox: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	list := func() map[string]int64 {
 		t.Helper()
 		all, err := s.Outbox(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return all
 	}
 	for i := range 50 {
@@ -476,9 +466,7 @@ func TestCrash(t *testing.T) {
 			t.Errorf("session %s has %d tokens in %d turns", row.ID, got, want)
 		}
 		all, err := reader.SpanRefs(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, l := range all {
 			links[turn{l.SessionID, l.SpanID}] = true
 		}

@@ -160,7 +160,8 @@ func (w *Writer) Delete(ctx context.Context, id string) error {
 				found = true
 				return nil
 			}, id)
-			store.NoteFile(s, id)
+			files, _ := s.Stamps()
+			store.Note(s, "export_outbox", id, files)
 		})
 		if err == nil && !found {
 			err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -35,9 +36,7 @@ func (h *harness) importing(s Store, in *store.Imported) store.ImportResult {
 func encoded(t testing.TB, s *session.Transcript) string {
 	t.Helper()
 	var b strings.Builder
-	if err := jsonl.Encode(&b, s); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, jsonl.Encode(&b, s))
 	return b.String()
 }
 

@@ -104,9 +104,7 @@ type harness struct {
 // check ends the test if there is an error.
 func (h *harness) check(err error) {
 	h.Helper()
-	if err != nil {
-		h.Fatal(err)
-	}
+	testscale.Must(h, err)
 }
 
 // with runs f on an empty store.
@@ -489,9 +487,7 @@ var everything = store.SessionQuery{Limit: -1, Children: true, Archived: true}
 func List(t testing.TB, r store.Reader, q store.SessionQuery) (all []session.Session) {
 	t.Helper()
 	for row, err := range r.Sessions(t.Context(), q) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		all = append(all, row)
 	}
 	return all
@@ -501,9 +497,7 @@ func List(t testing.TB, r store.Reader, q store.SessionQuery) (all []session.Ses
 func Transcript(t testing.TB, r store.Reader, id string) *session.Transcript {
 	t.Helper()
 	transcript, err := r.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return transcript
 }
 
