@@ -236,8 +236,7 @@ func Validate(ctx context.Context, o Options) error {
 	return nil
 }
 
-// wordings make a line of the collector library's errors for a configuration, without the steps of reading it and the
-// names of Go types.
+// wordings shorten the collector library's errors for a configuration to the place of a mistake and what is wrong.
 var wordings = [][2]string{
 	{`^invalid configuration: |failed to get config: |cannot \w+ the configuration: `, ""},
 	{`decoding failed due to the following error\(s\):\s*|'' |'\w+\.\w*[A-Z]\w*' |` +

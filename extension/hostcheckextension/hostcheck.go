@@ -63,7 +63,8 @@ func (h *hostCheck) handler(next http.Handler) http.Handler {
 
 // refusal is why a request is refused; empty means that it is not.
 func (h *hostCheck) refusal(r *http.Request) string {
-	if !h.allowsHost(hostname(r.Host)) {
+	host := hostname(r.Host)
+	if !loopback(host) && !slices.ContainsFunc(h.hosts, func(allowed string) bool { return matches(allowed, host) }) {
 		return fmt.Sprintf("host %q is not allowed: this server is for programs on its own machine; "+
 			"call it by localhost or 127.0.0.1, or add the name to allowed_hosts of the server "+
 			"or of the extension host_check", r.Host)
@@ -87,10 +88,6 @@ func hostname(hostport string) string {
 		host = host[1 : len(host)-1]
 	}
 	return strings.TrimSuffix(strings.ToLower(host), ".")
-}
-
-func (h *hostCheck) allowsHost(host string) bool {
-	return loopback(host) || slices.ContainsFunc(h.hosts, func(allowed string) bool { return matches(allowed, host) })
 }
 
 // allowsOrigin reports whether a page may send requests to the server, which it calls by a host that is allowed.

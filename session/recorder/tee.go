@@ -191,7 +191,7 @@ func (t *Tee) RoundTrip(req *http.Request) (*http.Response, error) {
 	isJSON := strings.Contains(req.Header.Get("Content-Type"), "json")
 	if req.Body == nil || req.ContentLength > maxRequestCopy || req.ContentLength < 0 && !isJSON {
 		resp, err := t.base.RoundTrip(req)
-		if err == nil && isSocket(req, resp) {
+		if err == nil {
 			t.copySocket(req, resp)
 		}
 		return resp, err
@@ -250,14 +250,12 @@ func (e *exchanged) copied(body io.ReadCloser, left error) *modelapi.Body {
 	}}
 }
 
-// isSocket reports whether a request has begun a WebSocket of the Responses API.
-func isSocket(req *http.Request, resp *http.Response) bool {
-	return resp.StatusCode == http.StatusSwitchingProtocols && strings.HasSuffix(req.URL.Path, "/responses") &&
-		strings.EqualFold(resp.Header.Get("Upgrade"), "websocket")
-}
-
-// copySocket has what both sides send copied.
+// copySocket has what both sides send copied if the request has begun a WebSocket of the Responses API.
 func (t *Tee) copySocket(req *http.Request, resp *http.Response) {
+	if resp.StatusCode != http.StatusSwitchingProtocols || !strings.HasSuffix(req.URL.Path, "/responses") ||
+		!strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
+		return
+	}
 	if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
 		e := t.newExchange()
 		e.pass(passage{What: upgraded, Request: headOf(req), Response: responseHeadOf(resp)})

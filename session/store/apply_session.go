@@ -359,11 +359,6 @@ func AddCost(a, b float64) float64 {
 // The other order needs nothing of this, because the transcript of a session that telemetry reports is stored as
 // observations from the beginning.
 
-// fromTranscript reports whether the row was imported from a transcript, and no telemetry was merged with it.
-func fromTranscript(row *session.Session) bool {
-	return strings.Contains(row.MetadataJSON, `"transcript"`) && session.TranscriptOf(row.MetadataJSON) != ""
-}
-
 // isFork reports whether the session is a fork of its parent, and not a sub-agent.
 func isFork(row *SessionRow) bool {
 	return row.State.Fork != nil || session.TranscriptTraceOf(row.MetadataJSON).Forked
@@ -390,7 +385,8 @@ func (a *applier) adoptTranscripts(b *Batch) {
 				}
 			}
 			row := a.rows.session(id)
-			if row == nil || !declared && isFork(row) || !fromTranscript(&row.Session) {
+			if row == nil || !declared && isFork(row) || !strings.Contains(row.MetadataJSON, `"transcript"`) ||
+				session.TranscriptOf(row.MetadataJSON) == "" { // it has telemetry, or was not imported
 				continue
 			}
 			a.rows.within("merge with its telemetry the transcript of session", id, func() { a.adoptTranscript(b, row) })

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -156,8 +157,11 @@ func (c *client) broken(ctx context.Context, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // it has the address a second time
 	}
-	return fmt.Errorf("%w: ask the collector at %s: %w; is it running, with the extension session_view?",
-		store.ErrUnavailable, c.base.Redacted(), err)
+	hint := "is it running, with the extension session_view?"
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		hint = "name the file with its authority in SSL_CERT_FILE, and an address that is in its certificate"
+	}
+	return fmt.Errorf("%w: ask the collector at %s: %w; %s", store.ErrUnavailable, c.base.Redacted(), err, hint)
 }
 
 // refused is the error of an answer that is one.

@@ -38,13 +38,17 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 	defer other.Close()
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	for address, want := range map[string]error{
-		other.URL: store.ErrUnavailable,
-		gone.URL:  store.ErrUnavailable,
-		"unix://" + filepath.Join(t.TempDir(), "none.sock"): store.ErrUnavailable,
+	secure := httptest.NewTLSServer(nil)
+	defer secure.Close()
+	for address, want := range map[string]string{
+		other.URL:  "name the address of a collector's session_view",
+		gone.URL:   "is it running",
+		secure.URL: "SSL_CERT_FILE",
+		"unix://" + filepath.Join(t.TempDir(), "none.sock"): "is it running",
 	} {
-		if _, err := Dial(ctx, address, ""); !errors.Is(err, want) {
-			t.Errorf("%s: error %v, want one that is %v", address, err, want)
+		_, err := Dial(ctx, address, "")
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", address, err, want)
 		}
 	}
 	for _, address := range []string{"", "collector:4320", "ftp://collector", "http://"} {

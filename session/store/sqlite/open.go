@@ -232,7 +232,10 @@ func classify(err error) error {
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultFull:
 		return fmt.Errorf("%w: %w; free space on that disk, or name a store on another", store.ErrUnavailable, err)
-	case sqlite.ResultIOErr, sqlite.ResultBusy, sqlite.ResultLocked, sqlite.ResultReadOnly,
+	case sqlite.ResultIOErr:
+		return fmt.Errorf("%w: %w; look for a quota, a limit of the size of files, or a fault of the disk",
+			store.ErrUnavailable, err)
+	case sqlite.ResultBusy, sqlite.ResultLocked, sqlite.ResultReadOnly,
 		sqlite.ResultCantOpen, sqlite.ResultNoMem, sqlite.ResultInterrupt, sqlite.ResultProtocol:
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
@@ -399,9 +402,7 @@ func lock(path string) (*writerLock, error) {
 		_ = l.unlock()
 		return nil, err
 	}
-	host, _ := os.Hostname()
-	l.owner = fmt.Sprintf("process %d (%s) on %s since %s\n", os.Getpid(), filepath.Base(os.Args[0]), host,
-		time.Now().UTC().Format(time.RFC3339))
+	l.owner = self() + time.Now().UTC().Format(time.RFC3339) + "\n"
 	// The name is a courtesy to the next one who asks: the lock holds without it.
 	_ = os.WriteFile(real+lockSuffix, []byte(l.owner), 0o600)
 	return l, nil
@@ -451,7 +452,16 @@ func holder(name string) string {
 	if b, _, _ = bytes.Cut(bytes.TrimSpace(b), []byte("\n")); err != nil || len(b) == 0 {
 		return unknownHolder
 	}
+	if strings.HasPrefix(string(b), self()) {
+		return "it is " + string(b) + ", this process: another of its components has the store"
+	}
 	return "it is " + string(b)
+}
+
+// self begins what a lock file has of this process.
+func self() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("process %d (%s) on %s since ", os.Getpid(), filepath.Base(os.Args[0]), host)
 }
 
 // socketPrefix begins the line of a lock file that names a socket.

@@ -251,7 +251,9 @@ func (f *file) cleanIndex(ctx context.Context) (full, missing []segment, err err
 	for _, entry := range entries {
 		name := entry.Name()
 		there[name] = true
-		if current[name] || strings.HasPrefix(name, session.TemporaryFile) && isRecent(entry) {
+		info, infoErr := entry.Info()
+		if current[name] || strings.HasPrefix(name, session.TemporaryFile) && infoErr == nil &&
+			time.Since(info.ModTime()) < time.Hour { // an older one was left behind
 			continue
 		}
 		if removeErr := os.Remove(filepath.Join(dir, name)); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
@@ -264,12 +266,6 @@ func (f *file) cleanIndex(ctx context.Context) (full, missing []segment, err err
 		}
 	}
 	return full, missing, err
-}
-
-// isRecent reports whether a file that was being written may be so still: one that is older was left behind.
-func isRecent(entry fs.DirEntry) bool {
-	info, err := entry.Info()
-	return err == nil && time.Since(info.ModTime()) < time.Hour
 }
 
 // Delete implements [store.Store]. The text of a session is also in the write-ahead log and in the search index.
