@@ -212,8 +212,9 @@ func (p *Project) Run(ctx context.Context, script string, stdin io.Reader) (stdo
 	return out.Bytes(), err
 }
 
-// These are what a script is, and how it is written in the APIs of providers.
+// What a script is, and how it is written in the APIs of providers.
 type (
+	// API is a provider's API.
 	API    = answers.API
 	Script = answers.Script
 	Turn   = answers.Turn

@@ -486,46 +486,19 @@ func takeMedia(raw json.RawMessage, depth int, found *[]Media) (out json.RawMess
 	if len(raw) == 0 || depth == deepest {
 		return raw, false
 	}
-	// take adds a file to those found; in its place is a text.
-	take := func(m Media) (json.RawMessage, bool) {
-		*found = append(*found, m)
-		return quoted(m.String()), true
-	}
 	var keys []string
 	var values []json.RawMessage
 	ok := false
 	switch raw[0] {
 	case '"':
-		var s string
-		if !mayHaveMedia(raw) || json.Unmarshal(raw, &s) != nil {
-			return raw, false
-		}
-		m, is := MediaOf(s)
-		if !is {
-			m, is = mediaOf("", s)
-		}
-		if is {
-			return take(m)
-		}
-		before := len(*found)
-		if strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") { // JSON in a text
-			if out, whole = takeMedia(json.RawMessage(s), depth+1, found); whole {
-				return out, true
-			}
-			s = string(out)
-		}
-		if len(*found) == before {
-			s = takeURLs(s, found)
-		}
-		if len(*found) > before {
-			return quoted(s), false
-		}
+		return takeText(raw, depth, found)
 	case '[':
 		ok = json.Unmarshal(raw, &values) == nil
 	case '{':
 		keys, values, ok = Object(raw)
 		if m, is := mediaIn(keys, values); is && ok {
-			return take(m)
+			*found = append(*found, m)
+			return quoted(m.String()), true
 		}
 	}
 	if !ok {
@@ -548,6 +521,36 @@ func takeMedia(raw json.RawMessage, depth int, found *[]Media) (out json.RawMess
 		return raw, false
 	}
 	return assemble(keys, values), false
+}
+
+// takeText is takeMedia of a text, which may be a file, JSON, or have data: URLs in it.
+func takeText(raw json.RawMessage, depth int, found *[]Media) (out json.RawMessage, whole bool) {
+	var s string
+	if !mayHaveMedia(raw) || json.Unmarshal(raw, &s) != nil {
+		return raw, false
+	}
+	m, is := MediaOf(s)
+	if !is {
+		m, is = mediaOf("", s)
+	}
+	before := len(*found)
+	if is {
+		*found = append(*found, m)
+		return quoted(m.String()), true
+	}
+	if strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") {
+		if out, whole = takeMedia(json.RawMessage(s), depth+1, found); whole {
+			return out, true
+		}
+		s = string(out)
+	}
+	if len(*found) == before {
+		s = takeURLs(s, found)
+	}
+	if len(*found) == before {
+		return raw, false
+	}
+	return quoted(s), false
 }
 
 // takeURLs is a text with another in the place of each data: URL.
