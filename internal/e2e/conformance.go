@@ -212,14 +212,18 @@ func (p *Project) Run(ctx context.Context, script string, stdin io.Reader) (stdo
 	return out.Bytes(), err
 }
 
-// What a script is, and how it is written in the APIs of providers.
+// These are what a script is, and how it is written in the APIs of providers.
 type (
 	// API is a provider's API.
-	API    = answers.API
+	API = answers.API
+	// Script is a conversation.
 	Script = answers.Script
-	Turn   = answers.Turn
-	Step   = answers.Step
-	Call   = answers.Call
+	// Turn is a question and the answers to it.
+	Turn = answers.Turn
+	// Step is one answer of the model.
+	Step = answers.Step
+	// Call is a tool call with what the tool makes of it.
+	Call = answers.Call
 )
 
 // APIs are those of the providers.
