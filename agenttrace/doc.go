@@ -97,8 +97,8 @@
 // an approver and [Session.State] see things as they are. Of a text that grows the last word is held back, because
 // it may be the beginning of a secret. [Options].MaxPartBytes cuts what is long, a MiB or more by default.
 //
-// Prompts, reasoning, inputs and outputs of tools are not sent, but for their sizes, if the redactor omits them. The
-// model's answers and errors, titles and summaries are sent, and may repeat them:
+// If the redactor omits prompts, reasoning, inputs or outputs of tools, only their sizes are sent. The model's answers
+// and errors, titles and summaries are sent, and may repeat them:
 //
 //	redactor, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true, ToolOutputs: true}})
 //	tracer := agenttrace.New(agenttrace.Options{Redact: redactor})

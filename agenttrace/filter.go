@@ -76,7 +76,10 @@ func (f *filter) text(kind redact.Content, key, s string) string {
 
 // pattern is text for the pattern of a permission rule, which repeats the input of a tool unless it is all wildcards.
 func (f *filter) pattern(s string) string {
-	return f.text(map[bool]redact.Content{true: redact.ToolInput}[strings.Trim(s, "*") != ""], "", s)
+	if strings.Trim(s, "*") == "" {
+		return f.text(redact.Other, "", s)
+	}
+	return f.text(redact.ToolInput, "", s)
 }
 
 // json returns JSON text as it may be sent.

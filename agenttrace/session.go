@@ -397,7 +397,10 @@ func (s *Session) enter(events context.Context, now time.Time, st Status) {
 // emitStatus queues the status. The caller holds mu.
 func (s *Session) emitStatus(events context.Context, now time.Time) {
 	st := s.current()
-	kind := map[bool]redact.Content{true: redact.ToolInput}[st.CallID != ""] // what a call waits for is in its input
+	kind := redact.Other
+	if st.CallID != "" {
+		kind = redact.ToolInput // what a call waits for is in its input
+	}
 	e := spans.Event{
 		Name: semconv.EventStatus, Status: string(st.State), Attempt: int64(st.Attempt), CallID: st.CallID,
 		Detail: s.tracer.filter.text(kind, "", st.Detail),

@@ -58,8 +58,8 @@ func TestAnswersOfOtherShapesAreRecorded(t *testing.T) {
 				{"role":"function","name":"f","content":"4"}]}`,
 				`{"choices":[{"message":{"content":"Four."},"finish_reason":"stop"}]}`}}},
 		"Anthropic's tool": {"/v1/messages",
-			`finish 1+1 tool-web_search executed {"query":"q"} [{"url":"u"}] text {"type":"text","text":"found"}`, [][2]string{{ask,
-				`{"content":[{"type":"server_tool_use","id":"s","name":"web_search","input":{"query":"q"}},
+			`finish 1+1 tool-web_search executed {"query":"q"} [{"url":"u"}] text {"type":"text","text":"found"}`,
+			[][2]string{{ask, `{"content":[{"type":"server_tool_use","id":"s","name":"web_search","input":{"query":"q"}},
 				{"type":"web_search_tool_result","tool_use_id":"s","content":[{"url":"u"}]},{"type":"text","text":"found"}],
 				"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}`}}},
 		"OpenAI's tool": {"/v1/responses", `finish tool-roll executed {} "4"`, [][2]string{{`{"model":"m","input":"hi"}`,
@@ -201,7 +201,8 @@ func TestParallelCallsThatAreSentBackOneByOneKeepTheirResults(t *testing.T) {
 			"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"go"}]}`,
 			`{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[` +
 				`{"id":"` + one + `","type":"function","function":{"name":"ls","arguments":"{}"}},` +
-				`{"id":"` + two + `","type":"function","function":{"name":"ls","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`,
+				`{"id":"` + two + `","type":"function","function":{"name":"ls","arguments":"{}"}}]},` +
+				`"finish_reason":"tool_calls"}]}`,
 			`{"model":"m","messages":[{"role":"user","content":"go"},` +
 				`{"role":"assistant","tool_calls":[{"id":"` + one + `","type":"function",` +
 				`"function":{"name":"ls","arguments":"{}"}}]},` +

@@ -123,7 +123,9 @@ func TestAnErrorNamesTheVariableThatIsWrong(t *testing.T) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
 	defer setup.SetMaxQuiet(time.Second)()
 	answer := http.NewServeMux() // 404 of other paths
-	answer.HandleFunc("/v1/traces", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	answer.HandleFunc("/v1/traces", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	})
 	plain, secure := httptest.NewServer(answer), httptest.NewTLSServer(answer)
 	t.Cleanup(plain.Close)
 	t.Cleanup(secure.Close)

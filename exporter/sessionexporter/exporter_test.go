@@ -482,7 +482,8 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// An outage is one line, however many requests it refuses, and its end another. What is refused for good is logged as ever.
+// An outage is one line, however many requests it refuses, and its end another. What is refused for good is logged as
+// before.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	s, c := newFakeStore(), testConfig(t)
 	c.RetryConfig.Enabled = false

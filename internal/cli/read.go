@@ -389,7 +389,8 @@ func newMCP() *cobra.Command {
 			}
 			c := mcpCalls{open: make(map[jsonrpc.ID]bool)}
 			c.answered.L = &c
-			return web.NewMCP(b, cmd.Root().Version, time.Local).Run(ctx, &mcp.IOTransport{Reader: c.messages(cmd), Writer: &c})
+			return web.NewMCP(b, cmd.Root().Version, time.Local).Run(ctx,
+				&mcp.IOTransport{Reader: c.messages(cmd), Writer: &c})
 		})
 	})
 }

@@ -102,7 +102,8 @@ func (v *pages) blob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	d, _ := session.ParseUIPart(p.DataJSON) // what is of the wrong kind is not there
-	_, body, ok := strings.Cut(session.Deref(d.URL), ";base64,")
+	head, body, ok := strings.Cut(session.Deref(d.URL), ",")
+	ok = ok && strings.HasPrefix(head, "data:") && strings.HasSuffix(head, ";base64")
 	if session.IsToolType(p.Type) {
 		pictures := document.Pictures(&d)
 		n, _ := strconv.Atoi(r.FormValue("n"))
