@@ -263,11 +263,19 @@ func Cases(ctx context.Context, r document.Reader, set string, sessions []string
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range document.AnnotationsOf(stored) {
+		row, err := r.Session(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		tags := document.AnnotationsOf(stored)
+		for _, n := range tags {
 			if n.Name != TagDataset+set || n.Kind != store.AnnotationTag {
 				continue
 			}
 			c := Case{Case: n.Label, Expected: n.Comment, SessionID: id}
+			if _, ran := ExperimentOf(&row, tags); n.MessageID == "" {
+				c.Case = cmp.Or(c.Case, ran)
+			}
 			for _, t := range doc.Turns {
 				question := t.Question()
 				if n.MessageID != "" && (question == nil || question.ID != n.MessageID) {

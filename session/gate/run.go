@@ -306,7 +306,7 @@ func (run *Run) outOfOrder(tools []string) *Failure {
 func (run *Run) unexpected(whole bool) *Failure {
 	want, have := spaced(run.Expected), spaced(run.answer)
 	if want == "" {
-		return &Failure{Detail: "the case has no expected value; agenttrace dataset add sets one"}
+		return &Failure{Detail: fmt.Sprintf("the case %q has no expected value; agenttrace dataset add sets one", run.Case)}
 	} else if have != want && (whole || !strings.Contains(have, want)) {
 		return &Failure{Detail: fmt.Sprintf("the answer is %q, not %q", document.Head(have, 80), document.Head(want, 80))}
 	}
