@@ -305,8 +305,9 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 	d := json.NewDecoder(bytes.NewReader(head))
 	open, _ := d.Token()
 	if key, _ := d.Token(); open == json.Delim('{') && (key == "session" || key == "messages") {
-		s, err := jsonl.DecodeNested(r)
-		if err != nil {
+		var invalid error
+		s, err := jsonl.DecodeNested(r, func(p codec.Problem) { invalid = errors.New(p.String()) })
+		if err = cmp.Or(err, invalid); err != nil {
 			return c.violation(name, session.Violation{Detail: err.Error()})
 		}
 		return c.report(document.Input{Transcript: s.Transcript, SpanRefs: s.SpanRefs})

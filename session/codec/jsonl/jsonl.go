@@ -26,6 +26,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
@@ -146,6 +147,7 @@ const MaxLine = 256 << 20
 //   - Keys of data that are not columns are ignored, absent columns have the defaults of the table.
 //   - Rows may be in any order below what they belong to, and come out in canonical order.
 //   - Lines of an unknown type, which a newer writer may have added, are given to newer and left out, if it is set.
+//   - Bytes that are not UTF-8 are an error.
 //   - An error names the line, is yielded once, and ends the sequence without the session that it is in. A file cut off
 //     between two lines cannot be distinguished from a whole one.
 //
@@ -170,8 +172,8 @@ func Decode(r io.Reader, newer func(codec.Problem)) iter.Seq2[*session.Transcrip
 }
 
 // Recover yields the sessions in r, all of each. A line that cannot be read, such as the last one
-// of a file that was cut off, or whose row belongs elsewhere is reported and left out;
-// report may be nil. Before the first session it is an error.
+// of a file that was cut off, or whose row belongs elsewhere is reported and left out. Bytes that are not UTF-8 become
+// U+FFFD, and are reported; report may be nil. Before the first session it is an error.
 func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return read(r, func(p codec.Problem, _ bool) bool {
 		if report != nil {
@@ -200,11 +202,15 @@ func read(r io.Reader, leaveOut func(p codec.Problem, unknown bool) bool) iter.S
 					return
 				}
 			}
+			fate := "; it is left out"
 			if err == nil {
-				continue
+				if utf8.Valid(line) {
+					continue
+				}
+				err, fate = errUTF8, ""
 			}
 			_, unknown := errors.AsType[unknownTypeError](err)
-			p := codec.Problem{Line: n, Reason: err.Error() + "; it is left out"}
+			p := codec.Problem{Line: n, Reason: err.Error() + fate}
 			if d.s == nil && !unknown || !leaveOut(p, unknown) {
 				yield(nil, fmt.Errorf("line %d: %w", n, err))
 				return
@@ -217,6 +223,9 @@ func read(r io.Reader, leaveOut func(p codec.Problem, unknown bool) bool) iter.S
 		}
 	}
 }
+
+// errUTF8 is of a line that is read as JSON is: what is no UTF-8 in it becomes U+FFFD.
+var errUTF8 = errors.New("bytes that are not UTF-8 were replaced by U+FFFD")
 
 // line takes one line.
 func (d *decoder) line(line []byte) error {
@@ -314,11 +323,14 @@ func separator(i int) string {
 //
 // Keys that it does not know are ignored, absent columns have the defaults of the table, and keys but "session" may be
 // absent or null. Anything after the object, and a row that does not belong where it is, is an error that names the
-// place, such as messages[3].parts[0].
-func DecodeNested(r io.Reader) (*codec.Session, error) {
+// place, such as messages[3].parts[0]. Bytes that are not UTF-8 become U+FFFD, and report gets to know it.
+func DecodeNested(r io.Reader, report func(codec.Problem)) (*codec.Session, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("read session: %w", err)
+	}
+	if !utf8.Valid(data) {
+		report(codec.Problem{Reason: errUTF8.Error()})
 	}
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	var f struct {
@@ -384,8 +396,8 @@ func DecodeNested(r io.Reader) (*codec.Session, error) {
 var errNested = errors.New(`read session: not an object with a "session" and "messages"`)
 
 // DecodeNestedFile is [DecodeNested] as a format has it.
-func DecodeNestedFile(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) { yield(DecodeNested(r)) }
+func DecodeNestedFile(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) { yield(DecodeNested(r, report)) }
 }
 
 // table is a table of the store, as both formats have its rows.

@@ -25,7 +25,7 @@ func TestNestedRoundTripReference(t *testing.T) {
 	for _, s := range codectest.Load(t, "../../testdata/reference.jsonl") {
 		want := s.Transcript
 		text := nested(t, want)
-		got, err := jsonl.DecodeNested(strings.NewReader(text))
+		got, err := jsonl.DecodeNested(strings.NewReader(text), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestNestedRoundTripReference(t *testing.T) {
 		testscale.Must(t, json.Unmarshal([]byte(text), &std))
 		var indented bytes.Buffer
 		testscale.Must(t, json.Indent(&indented, []byte(text), "", "  "))
-		if got, err := jsonl.DecodeNested(&indented); err != nil {
+		if got, err := jsonl.DecodeNested(&indented, nil); err != nil {
 			t.Errorf("indented: %v", err)
 		} else if diff := cmp.Diff(want, got.Transcript); diff != "" {
 			t.Errorf("indented, rows changed (-want +got):\n%s", diff)
@@ -88,7 +88,7 @@ func TestNestedDecodeTolerates(t *testing.T) {
 		`{"messages":null,"later":1,"session":{"id":"s","later":2}}`,
 		"\uFEFF" + ` {"messages":[],"session":{"id":"s"}} ` + "\r\n",
 	} {
-		if got, err := jsonl.DecodeNested(strings.NewReader(in)); err != nil {
+		if got, err := jsonl.DecodeNested(strings.NewReader(in), nil); err != nil {
 			t.Errorf("%s: %v", in, err)
 		} else if diff := cmp.Diff(want, got.Transcript); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", in, diff)
@@ -118,7 +118,7 @@ func TestNestedDecodeErrors(t *testing.T) {
 			`"message_id":"n","session_id":"s"}]}]}`,
 			`decode session s: messages[0].parts[0]: part p belongs to message "n" and is below m`},
 	} {
-		got, err := jsonl.DecodeNested(strings.NewReader(tt.in))
+		got, err := jsonl.DecodeNested(strings.NewReader(tt.in), nil)
 		if err == nil || err.Error() != tt.want || got != nil {
 			t.Errorf("%s: %v, error %v, want %s", tt.in, got, err, tt.want)
 		}

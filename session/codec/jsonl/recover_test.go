@@ -78,6 +78,8 @@ func TestRecover(t *testing.T) {
 		{"a message", "s", []string{`line 2: not an object with a "type" and "data"; it is left out`,
 			"line 3: part p0 belongs to message m, which is not above it; it is left out"},
 			[]string{sessionLine, `[]`, part("p0", 0)}},
+		{"Latin-1", "s m p0", []string{"line 3: bytes that are not UTF-8 were replaced by U+FFFD"},
+			[]string{sessionLine, messageLine, strings.Replace(part("p0", 0), `:\"\"`, ":\\\"\xe9\\\"", 1)}},
 		{"a line of a newer program", "s", []string{`line 1: type "y" is unknown; it is left out`},
 			[]string{`{"type":"y","data":{}}`, sessionLine}},
 	} {
