@@ -159,7 +159,7 @@ func classify(err error) (code int, hint string) {
 	case errors.Is(err, store.ErrNotFound):
 		return exitNotFound, "agenttrace ls --all lists every session"
 	case errors.Is(err, store.ErrLocked), errors.Is(err, store.ErrNotStore), errors.Is(err, store.ErrNewer),
-		errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrDenied):
+		errors.Is(err, store.ErrOlder), errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrDenied):
 		return exitStore, ""
 	}
 	return exitOther, ""

@@ -27,6 +27,8 @@ var (
 	ErrNotStore = errors.New("not a session store")
 	// ErrNewer: the store was written by a newer version.
 	ErrNewer = errors.New("store has a newer schema")
+	// ErrOlder: a reader cannot read what an earlier version wrote. A writer upgrades it.
+	ErrOlder = errors.New("store has an older schema")
 	// ErrUnavailable: the change could not be stored now and may be later: disk
 	// full, file busy, I/O error. Nothing of the batch was stored.
 	ErrUnavailable = errors.New("store is unavailable")

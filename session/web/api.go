@@ -240,6 +240,7 @@ var kinds = []struct {
 	{"store-locked", store.ErrLocked, http.StatusServiceUnavailable},
 	{"not-a-store", store.ErrNotStore, http.StatusServiceUnavailable},
 	{"newer-store", store.ErrNewer, http.StatusServiceUnavailable},
+	{"older-store", store.ErrOlder, http.StatusServiceUnavailable},
 	{"store-denied", store.ErrDenied, http.StatusServiceUnavailable},
 	{"store-closed", store.ErrClosed, http.StatusServiceUnavailable},
 	{"store-unavailable", store.ErrUnavailable, http.StatusServiceUnavailable},

@@ -184,8 +184,8 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 		if old, err := names(conn, isOlder); err != nil {
 			return openError(path, err)
 		} else if len(old) > 0 && !writer {
-			return fmt.Errorf("it has schema version %d, this program reads %d; upgrade it with: "+
-				"agenttrace store gc --store %s", ours, SchemaVersion, path)
+			return fmt.Errorf("%w: schema version %d, this program reads %d; upgrade it with: "+
+				"agenttrace store migrate --store %s", store.ErrOlder, ours, SchemaVersion, path)
 		}
 	}
 	return nil

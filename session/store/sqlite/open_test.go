@@ -414,8 +414,8 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	want := testscale.Query(t, path, rows)
 	testscale.Script(t, path, earlier)
 
-	if _, err := OpenReader(t.Context(), path); err == nil || !strings.Contains(err.Error(),
-		"agenttrace store gc --store "+path) {
+	if _, err := OpenReader(t.Context(), path); !errors.Is(err, store.ErrOlder) ||
+		!strings.Contains(err.Error(), "agenttrace store migrate --store "+path) {
 		t.Errorf("a reader: %v", err)
 	}
 	s = open(t, path, Options{})
