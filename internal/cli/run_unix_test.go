@@ -648,8 +648,8 @@ func TestReplayRunsTheAgentAgain(t *testing.T) {
 	if replay(0, "", "last", "--session", "--from", "2"); len(o.asked) != asked+steps {
 		t.Errorf("from turn 2 on the server was asked %d times, want %d", len(o.asked)-asked, steps)
 	}
-	if out := replay(1, "AGENT_OUTPUT=snow", "last", "--session"); !strings.Contains(out,
-		`turn 1, step 2: get_weather results in "snow" instead of "sunny"`) {
+	if out := replay(1, "AGENT_OUTPUT=sun", "last", "--session"); !strings.Contains(out,
+		`turn 1, step 2: get_weather results in "sun" instead of "sunny"`) {
 		t.Error(out)
 	}
 	if out := replay(2, "", "last", "--session", "--from", "9"); !strings.Contains(out, "its turns are 1 to 2") {
