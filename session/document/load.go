@@ -144,9 +144,18 @@ func (in *Input) refer(ctx context.Context, r store.Reader, t *session.Transcrip
 			return !loaded[session.Deref(c.ParentMessageID)] && !mentions(t, c.ID)
 		})
 	}
-	ids := session.IDs(in.Children)
-	if len(ids) > 0 {
-		in.ChildTokens, err = r.Spent(ctx, ids, nil)
+	if err = entitle(ctx, r, in.Children); err != nil || len(in.Children) == 0 {
+		return err
+	}
+	in.ChildTokens, err = r.Spent(ctx, session.IDs(in.Children), nil)
+	return err
+}
+
+// entitle gives sessions the titles that they are called by: see [Name].
+func entitle(ctx context.Context, r store.Reader, rows []session.Session) error {
+	openings, err := (Reader{Reader: r}).openings(ctx, rows...)
+	for i := range rows {
+		rows[i].Title = Name(rows[i].Title, openings[rows[i].ID])
 	}
 	return err
 }
@@ -160,9 +169,9 @@ func (in *Input) around(ctx context.Context, r store.Reader) (err error) {
 	missing, err := r.Missing(ctx, []string{s.ID})
 	in.Missing = missing[s.ID]
 	if parent := session.Deref(s.ParentID); err == nil && parent != "" {
-		var row session.Session
-		if row, err = r.Session(ctx, parent); err == nil {
-			in.Parent = &row
+		row := make([]session.Session, 1)
+		if row[0], err = r.Session(ctx, parent); err == nil {
+			in.Parent, err = &row[0], entitle(ctx, r, row)
 		}
 	}
 	return ignoreNotFound(err)
