@@ -116,7 +116,7 @@ func Plural(n int, one, many string) string {
 	if n != 1 {
 		one = many
 	}
-	return strconv.Itoa(n) + " " + one
+	return Count(int64(n)) + " " + one
 }
 
 // Turns writes numbers with runs joined: turns 1–3, 5.
