@@ -191,11 +191,12 @@ func (w *textWriter) node(n *node) {
 	case nodeHeading:
 		name = "h" + strconv.Itoa(n.Level+3) // below that of a message
 	case nodeList:
+		attributes = ` dir="auto"` // by which its marks are where its first letter is
 		if n.Ordered {
 			name = "ol"
 		}
 		if n.Ordered && n.Start != 1 {
-			attributes = ` start="` + strconv.Itoa(n.Start) + `"`
+			attributes += ` start="` + strconv.Itoa(n.Start) + `"`
 		}
 		if !n.Tight {
 			attributes += ` class="loose"`

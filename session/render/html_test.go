@@ -19,14 +19,15 @@ var allowed = map[string][]string{
 	"p": {""}, "h4": {""}, "h5": {""}, "h6": {""}, "blockquote": {""}, "li": {"", "class=task"}, "pre": {""},
 	"code": {""},
 	"hr":   {""}, "br": {""},
-	"ul": {"", "class=loose"}, "ol": {"", "class=loose"}, "div": {"class=scroll"}, "table": {""}, "tr": {""},
+	"ul": {"dir=auto", "dir=auto class=loose"}, "ol": {"dir=auto", "dir=auto class=loose"},
+	"div": {"class=scroll"}, "table": {""}, "tr": {""},
 	"th": {"", "align=left", "align=right", "align=center"}, "td": {"", "align=left", "align=right", "align=center"},
 	"em": {""}, "strong": {""}, "del": {""}, "input": {"type=checkbox aria-label=to do disabled=",
 		"type=checkbox aria-label=done checked= disabled="},
 }
 
 var (
-	listStart = regexp.MustCompile(`^start=[0-9]{1,9}( class=loose)?$`)
+	listStart = regexp.MustCompile(`^dir=auto start=[0-9]{1,9}( class=loose)?$`)
 	linkTo    = regexp.MustCompile(`^href=(?i:https?://|mailto:)[!#-&(-;=?-\[\]-_a-~]+ rel=noopener noreferrer ` +
 		`nofollow$`)
 )

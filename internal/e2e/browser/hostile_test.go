@@ -96,7 +96,7 @@ func TestHostileTextsDoNothing(t *testing.T) {
 
 	// Arabic is read from the right, and what ends a sentence is at its left, whatever is between.
 	s.add(conversation("ses_rtl", "مرحبا main.go؟", "", time.Now(), user("مرحبا main.go؟"),
-		assistant(textPart("مرحبا main.go؟"))))
+		assistant(textPart("مرحبا main.go؟\n\n- مرحبا"))))
 	b.open(address("ses_rtl"))
 	if wrong := eval[[]string](b, `[...document.querySelectorAll('h1 a, .text, .rich p')].filter(e => {
 		const text = document.createTreeWalker(e, NodeFilter.SHOW_TEXT).nextNode(), left = i => {
@@ -104,6 +104,9 @@ func TestHostileTextsDoNothing(t *testing.T) {
 		return !text || left(text.data.indexOf('؟')) > left(text.data.indexOf('m'));
 	}).map(e => e.outerHTML)`); len(wrong) > 0 {
 		t.Errorf("in the order of English are %q", wrong)
+	}
+	if eval[string](b, "getComputedStyle(document.querySelector('.rich ul')).direction") != "rtl" {
+		t.Error("the marks of a list are at its end")
 	}
 
 	// A shared file is judged by itself, with the policy that is in it.
