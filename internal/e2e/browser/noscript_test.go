@@ -88,4 +88,8 @@ func TestPagesWorkWithoutJavaScript(t *testing.T) {
 	if len(cut) > 0 {
 		t.Errorf("%d pieces are not on paper, the first is %s", len(cut), cut[0])
 	}
+	b.open("/sessions")
+	if !eval[bool](b, "document.querySelector('.list .row').checkVisibility()") {
+		t.Error("the sessions are not on paper")
+	}
 }
