@@ -137,7 +137,8 @@
 //
 // A session that is made in the context of a turn is that of a sub-agent: it lists the turn's session as its
 // parent, and its runs are in the same trace. A sub-agent in another process, or behind HTTP or MCP, is given the
-// context by [Inject] and takes it by [Extract].
+// context by [Inject] and takes it by [Extract]. Whoever starts one without this package writes the id of its own
+// session into the baggage, as agenttrace.session.parent_id.
 //
 // # Aborts and restarts
 //

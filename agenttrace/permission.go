@@ -400,6 +400,9 @@ func (m match) because() string {
 	if !m.found {
 		return "no rule allows it"
 	}
+	if m.Action != ActionDeny {
+		return fmt.Sprintf("the action %q of a rule is none of allow, deny and ask", m.Action)
+	}
 	return "the " + string(m.Source) + " denies " + strings.TrimSpace(m.Permission+" "+m.Pattern)
 }
 

@@ -114,6 +114,8 @@ func TestWatchdogCanOnlyNarrow(t *testing.T) {
 	}{
 		{"allow of allow", allow, Allow, false, true, allow, ""},
 		{"allow does not widen deny", deny, Allow, true, false, deny, "the manifest denies bash *"},
+		{"an action that is none denies", "alow", Allow, true, false, deny,
+			`the action "alow" of a rule is none of allow, deny and ask`},
 		{"allow does not widen ask", ask, Allow, false, false, ask, "nobody is there to approve it"},
 		{"ask narrows allow", allow, func() Verdict { return Ask("looks odd") }, false, false, ask, "looks odd"},
 		{"ask, and a human allows", allow, func() Verdict { return Ask("looks odd") }, true, true, ask, ""},
@@ -146,7 +148,8 @@ func TestWatchdogCanOnlyNarrow(t *testing.T) {
 			if d.Allowed() != test.allowed || d.Action != test.action || d.Reason != test.reason {
 				t.Errorf("decision = %+v, want allowed %v, %s because %q", d, test.allowed, test.action, test.reason)
 			}
-			if test.rule != deny {
+			isAsked := test.rule == allow || test.rule == ask
+			if isAsked {
 				want := ToolRequest{SessionID: h.sess.ID(), Agent: "coder", Mode: "plan", ToolID: "bash",
 					CallID: "c", Kind: "execute", Input: `{"cmd":"ls"}`, Subject: "ls"}
 				if diff := cmp.Diff([]ToolRequest{want}, saw); diff != "" {
@@ -159,7 +162,7 @@ func TestWatchdogCanOnlyNarrow(t *testing.T) {
 			if (p.Outcome == "allowed") != test.allowed || p.Reason != test.reason {
 				t.Errorf("permission = %+v", p)
 			}
-			if test.action != test.rule && (p.Pattern != "" || p.Source != "") {
+			if isAsked && test.action != test.rule && (p.Pattern != "" || p.Source != "") {
 				t.Errorf("the watchdog's decision is ascribed to the rule %q of %s", p.Pattern, p.Source)
 			}
 		})

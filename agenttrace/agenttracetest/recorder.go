@@ -8,7 +8,8 @@
 //	for _, st := range rec.Events().Statuses() { … }
 //	if err := rec.Err(); err != nil { … }
 //
-// It asserts nothing.
+// It asserts nothing. Calls that came after the end of a thing, and values that are no JSON, are no spans: a test sees
+// them by [go.opentelemetry.io/otel.SetErrorHandler].
 package agenttracetest
 
 import (
