@@ -233,6 +233,9 @@ func newRemove() *cobra.Command {
 			case none:
 				return note(cmd, "no session is older than %s\n", x.OlderThan)
 			case !x.DryRun:
+				if err := document.Entitle(ctx, r, sessions); err != nil {
+					return err
+				}
 				return deleteSessions(cmd, sessions, x.Yes, x.JSON)
 			}
 			if selects {

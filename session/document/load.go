@@ -144,15 +144,15 @@ func (in *Input) refer(ctx context.Context, r store.Reader, t *session.Transcrip
 			return !loaded[session.Deref(c.ParentMessageID)] && !mentions(t, c.ID)
 		})
 	}
-	if err = entitle(ctx, r, in.Children); err != nil || len(in.Children) == 0 {
+	if err = Entitle(ctx, r, in.Children); err != nil || len(in.Children) == 0 {
 		return err
 	}
 	in.ChildTokens, err = r.Spent(ctx, session.IDs(in.Children), nil)
 	return err
 }
 
-// entitle gives sessions the titles that they are called by: see [Name].
-func entitle(ctx context.Context, r store.Reader, rows []session.Session) error {
+// Entitle gives sessions the titles that they are called by: see [Name].
+func Entitle(ctx context.Context, r store.Reader, rows []session.Session) error {
 	openings, err := (Reader{Reader: r}).openings(ctx, rows...)
 	for i := range rows {
 		rows[i].Title = Name(rows[i].Title, openings[rows[i].ID])
@@ -171,7 +171,7 @@ func (in *Input) around(ctx context.Context, r store.Reader) (err error) {
 	if parent := session.Deref(s.ParentID); err == nil && parent != "" {
 		row := make([]session.Session, 1)
 		if row[0], err = r.Session(ctx, parent); err == nil {
-			in.Parent, err = &row[0], entitle(ctx, r, row)
+			in.Parent, err = &row[0], Entitle(ctx, r, row)
 		}
 	}
 	return ignoreNotFound(err)
@@ -204,6 +204,7 @@ func (r Reader) LoadStatus(ctx context.Context, id string) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
+	doc.Status.Title = Name(doc.Session.Title, doc.Session.Opening)
 	return doc.Status, nil
 }
 

@@ -58,7 +58,9 @@ func (n *NewsPrinter) one(x *document.News) {
 		return // it has only begun, or is over and was printed
 	}
 	if x.Event == document.NewsSession {
-		n.titles[x.SessionID] = x.Title
+		if n.titles[x.SessionID] = x.Title; x.Title == session.Untitled {
+			n.titles[x.SessionID] = "" // what the user says follows
+		}
 		n.heading(x, document.Join(document.OneLine(x.Agent), p.clock(x.At)))
 		return
 	}
@@ -245,7 +247,7 @@ func (p *printer) ago(ms int64) string {
 // Status prints the status on one screen.
 func Status(w io.Writer, st *document.Status, o Options) error {
 	p := newPrinter(o)
-	for _, l := range wrap(cmp.Or(document.OneLine(st.Title), "(no title)"), p.Width) {
+	for _, l := range wrap(document.OneLine(st.Title), p.Width) {
 		p.line(span{l, p.title})
 	}
 	p.line(p.did(string(st.State)), span{" · " + document.OneLine(st.Agent), p.dim})

@@ -126,6 +126,9 @@ func TestPagesShowASession(t *testing.T) {
 	child.Session.Title, child.Session.ParentID = session.Untitled, &parent
 	s := newSite(t, conversation("ses_one", 40), conversation("ses_x", 2), conversation("ses_y", 1), child)
 	s.has("/s/ses_y/tree", `<span class="kind sub-agent">sub-agent</span> <a href="/s/ses_z">Question 1 ·`)
+	if st, err := (document.Reader{Reader: s.store}).LoadStatus(t.Context(), "ses_z"); st.Title != "Question 1" {
+		t.Errorf("the status is of %q, %v", st.Title, err)
+	}
 	s.has("/sessions", "A conversation", `href="/s/ses_one"`)
 	s.has("/s/ses_one", `id="turn-40"`, `id="turn-21"`, "Turns 21 to 40 of 40", "<strong>Answer</strong> 40",
 		"make test",
