@@ -403,9 +403,8 @@ type mcpCalls struct {
 	open     map[jsonrpc.ID]bool
 }
 
-// note notes the messages in a line of the client's or of the server's, and reports whether it has nothing else. They
-// may be a batch.
-func (c *mcpCalls) note(line []byte, client bool) bool {
+// note notes the messages in a line of the client's or of the server's, which may be a batch, and returns them.
+func (c *mcpCalls) note(line []byte, client bool) (messages []json.RawMessage) {
 	c.Lock()
 	defer c.Unlock()
 	var batch []json.RawMessage
@@ -414,9 +413,10 @@ func (c *mcpCalls) note(line []byte, client bool) bool {
 	}
 	for _, text := range batch {
 		message, err := jsonrpc.DecodeMessage(text)
-		if err != nil {
-			return false
+		if err != nil || !json.Valid(text) {
+			continue
 		}
+		messages = append(messages, text)
 		switch m := message.(type) {
 		case *jsonrpc.Response:
 			if !client {
@@ -433,7 +433,7 @@ func (c *mcpCalls) note(line []byte, client bool) bool {
 			}
 		}
 	}
-	return len(batch) > 0
+	return messages
 }
 
 // Write writes what the server sends. Nobody waits for more of it after an error.
@@ -451,17 +451,19 @@ func (c *mcpCalls) Write(line []byte) (int, error) {
 
 func (c *mcpCalls) Close() error { return os.Stdout.Close() }
 
-// messages is the standard input without lines that are no messages, at which the server would end: what a shell's
-// profile prints, for example.
+// messages is the standard input with a message in each line. At others the server would end: at a batch with
+// notifications, or at what a shell's profile prints.
 func (c *mcpCalls) messages(cmd *cobra.Command) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
 		lines := bufio.NewScanner(cmd.InOrStdin())
 		for lines.Buffer(nil, mcp.DefaultMaxLineLength); lines.Scan(); {
 			line := bytes.TrimSpace(lines.Bytes())
-			if json.Valid(line) && c.note(line, true) {
-				_, _ = w.Write(append(line, '\n'))
-			} else if len(line) > 0 {
+			all := c.note(line, true)
+			for _, message := range all {
+				_, _ = w.Write(append(message, '\n'))
+			}
+			if len(all) == 0 && len(line) > 0 {
 				_ = note(cmd, "agenttrace: a line of %d bytes that is no message of JSON-RPC is left out\n", len(line))
 			}
 		}
