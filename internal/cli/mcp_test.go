@@ -46,6 +46,8 @@ func TestMCP(t *testing.T) {
 		{"search_sessions", map[string]any{"q": "(", "regexp": true}, []string{"missing closing )"}, true},
 		{"search_sessions", map[string]any{"q": "test", "since": "yesterday"}, []string{"use a time such as"},
 			true},
+		{"search_sessions", map[string]any{"q": ""}, []string{`q is ""; give a text to look for`}, true},
+		{"search_sessions", map[string]any{"q": "a", "agent": ""}, []string{"or give a value: only sessions of"}, true},
 		{"search_sessions", map[string]any{"q": "nowhere at all"}, []string{`"hits":[]`}, false},
 		{"read_session", map[string]any{"session": main}, []string{"Turn 1"}, false},
 		{"read_session", map[string]any{"session": main, "from": 1, "to": 1, "full": true},

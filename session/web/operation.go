@@ -357,8 +357,10 @@ func (p *parameter) decode(to reflect.Value, values []string) error {
 		}
 		var err error
 		switch {
+		case text == "" && p.Required:
+			err = fmt.Errorf("give %s", p.Description)
 		case text == "":
-			err = fmt.Errorf("leave it out, or give %s", p.Description)
+			err = fmt.Errorf("leave it out, or give a value: %s", p.Description)
 		case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
 			err = fmt.Errorf("give text in UTF-8, without NUL")
 		default:
