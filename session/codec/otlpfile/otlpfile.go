@@ -207,8 +207,11 @@ func (d *decoder) read(s *source) error {
 		d.damaged(0, s.offset, errors.New("it is neither a body in JSON nor one in protobuf"))
 		return nil
 	}
-	return fmt.Errorf("%w: it is %s", ErrFormat,
-		strings.Replace(http.DetectContentType(head), "; charset=", " in ", 1))
+	what := strings.Replace(http.DetectContentType(head), "; charset=", " in ", 1)
+	if strings.Contains(what, " in utf-16") {
+		what += "; convert it to UTF-8"
+	}
+	return fmt.Errorf("%w: it is %s", ErrFormat, what)
 }
 
 // Compression names what a content that begins with head is packed with, gzip or zstd, or "".

@@ -300,7 +300,7 @@ func TestJSON(t *testing.T) {
 			damaged: []string{"line 1: a value of the request is nested deeper than 500 levels; it is left out"}},
 		"Jaeger": {in: `{"data":[{"traceID":"1","spans":[]}],"total":0}`, err: "not OTLP: " + otherJSON},
 		"zip":    {in: "PK\x03\x04...", err: "not OTLP: it is application/zip"},
-		"UTF-16": {in: "\xff\xfe{\x00", err: "not OTLP: it is text/plain in utf-16le"},
+		"UTF-16": {in: "\xff\xfe{\x00", err: "not OTLP: it is text/plain in utf-16le; convert it to UTF-8"},
 		"text":   {in: "Hello, here I am.", err: "not OTLP: it is text/plain in utf-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
