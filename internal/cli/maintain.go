@@ -166,15 +166,7 @@ func newCheck() *cobra.Command {
 		c := checker{cmd: cmd, idleTimeout: idleTimeout, asJSON: x.JSON,
 			Violations: []violation{}, Notices: []notice{}}
 		if len(args) == 0 {
-			address, path, err := place(cmd)
-			if err != nil {
-				return err
-			}
-			if args = []string{path}; address != "" {
-				args = nil
-				err = c.checkAll(openStore(cmd))
-			}
-			if err != nil {
+			if err := c.checkAll(openStore(cmd)); err != nil {
 				return err
 			}
 		}
