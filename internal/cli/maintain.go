@@ -263,6 +263,9 @@ func (c *checker) checkAll(r store.Reader, err error) error {
 		if err == nil {
 			err = c.checkStored(r, id)
 		}
+		if errors.Is(err, store.ErrNotFound) {
+			err = nil // it was deleted meanwhile
+		}
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
@@ -364,5 +366,28 @@ func TestTailSilence(t *testing.T) {
 	got := x.end()
 	if n := strings.Count(got, "◌ interrupted · was busy · last seen 2026-11-20 18:15:43 UTC"); n != 1 {
 		t.Errorf("interrupted is reported %d times, want once:\n%s", n, got)
+	}
+}
+
+// listed is a store of which a session was deleted after it was listed.
+type listed struct{ store.Reader }
+
+func (l listed) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[session.Session, error] {
+	return func(yield func(session.Session, error) bool) {
+		if yield(session.Session{ID: "ses_deleted"}, nil) {
+			l.Reader.Sessions(ctx, q)(yield)
+		}
+	}
+}
+
+func TestAStoreIsCheckedWhileSessionsAreDeleted(t *testing.T) {
+	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlite.Options{})
+	testscale.Must(t, err)
+	a := agent{t: t, store: s, id: "ses_a"}
+	a.begin("stays")
+	c := checker{cmd: &cobra.Command{}}
+	c.cmd.SetContext(t.Context())
+	if err := c.checkAll(listed{s}, nil); err != nil || c.Sessions != 1 {
+		t.Errorf("%d sessions are checked: %v", c.Sessions, err)
 	}
 }
