@@ -185,7 +185,7 @@ func (t *Tracer) Dropped() int64 { return of(t, func(t *Tracer) int64 { return t
 
 // drop counts a call that came too late.
 func (t *Tracer) drop(what, id string) {
-	t.count("record %s of %s: it has ended; %d calls dropped so far", what, id)
+	t.count("record %s of %s: it has ended; calls dropped so far: %d", what, id)
 }
 
 // count counts what is dropped, whose number ends the arguments. It reports the first, the second, the fourth and

@@ -8,8 +8,8 @@
 //	for _, st := range rec.Events().Statuses() { … }
 //	if err := rec.Err(); err != nil { … }
 //
-// It asserts nothing. Calls that came after the end of a thing, and values that are no JSON, are no spans: a test sees
-// them by [go.opentelemetry.io/otel.SetErrorHandler].
+// It asserts nothing. What is told of a thing after its end is in no span: Dropped of the tracer counts it, and
+// [go.opentelemetry.io/otel.SetErrorHandler] gets it, and values that are no JSON.
 package agenttracetest
 
 import (
