@@ -70,16 +70,21 @@ var filled = sync.OnceValue(func() *strings.Replacer {
 	)
 })
 
+// sections are the sections of the manual, in its order.
+var sections = sync.OnceValue(func() []string { return strings.Split(manualText, "\n# ") })
+
 // manual returns the section of a command.
 func manual(name string) (s section) {
 	s.use = name[strings.LastIndexByte(name, ' ')+1:]
-	_, text, whole := strings.Cut(manualText, "\n# "+name+"\n")
-	if !whole { // arguments follow the name
-		_, text, _ = strings.Cut(manualText, "\n# "+name+" ")
-		arguments, rest, _ := strings.Cut(text, "\n")
-		s.use, text = s.use+" "+arguments, rest
+	var text string
+	for _, section := range sections() { // a command comes before those whose names begin with its own
+		if rest, found := strings.CutPrefix(section, name); found && (rest[0] == '\n' || rest[0] == ' ') {
+			var arguments string
+			arguments, text, _ = strings.Cut(rest, "\n")
+			s.use += arguments
+			break
+		}
 	}
-	text, _, _ = strings.Cut(text, "\n# ")
 	for _, part := range []string{"(filters)", "(prices)"} {
 		if strings.Contains(text, "{{"+part+"}}") {
 			text = strings.ReplaceAll(text, "{{"+part+"}}", manual(part).long)
