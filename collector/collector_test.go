@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,6 +36,7 @@ const envCollect = "AGENTTRACE_TEST_COLLECT"
 
 // TestMain runs the tests, or the collector for the tests that kill one.
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(100) // garbage counts where memory is limited
 	if os.Getenv(envCollect) != "" {
 		if err := Command("test").Execute(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -36,6 +36,7 @@ var programs = map[string]func(){
 
 func TestMain(m *testing.M) {
 	os.Setenv("AGENTTRACE_MEMORY_MIB", "8192") // a collector in this process has all tests beside it
+	os.Setenv("GOGC", "800")                   // commands in this process then leave it as testscale has it
 	testscript.Main(m, programs)
 }
 
