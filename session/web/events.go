@@ -277,7 +277,7 @@ type allSessions struct {
 
 // read adds an event for each session that differs from what was there, and for each that is gone.
 func (x *allSessions) read(ctx context.Context, s *stream) error {
-	if x.seen != nil && x.at != s.at {
+	if x.at != s.at { // which begins what a client that goes on is sent
 		if err := s.event(eventChange, "", none{}); err != nil {
 			return err
 		}
