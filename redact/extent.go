@@ -448,7 +448,7 @@ func (m *mention) wordEnd(i int) int {
 	if i < c.wordFrom || i >= c.wordTo || m.query != c.wordQuery {
 		c.wordFrom, c.wordTo, c.wordQuery = i, wordStop(s, i, m.query), m.query
 		// password=Sun%26Flower&user=bob: what a URL encodes ends nothing, unless all of it is encoded.
-		for end := c.wordTo; end < len(s) && oneByteOf("&,;|#", s[end]) && c.v.encodes(end) && !c.v.encodes(i-1); {
+		for end := c.wordTo; end < len(s) && c.v.encodes(end) && !c.v.encodes(i-1); {
 			end = wordStop(s, end+1, m.query)
 			c.wordTo = end
 		}

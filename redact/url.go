@@ -106,11 +106,18 @@ func beforeHost(c *scan, at, n int) (int, int) {
 // an @ too.
 func (c *scan) login(begin int, plain bool) (int, int) {
 	s := c.s
-	limit := run(s[:min(len(s), begin+maxURL)], begin, inURL)
-	colon := begin
-	for colon < limit && (!oneByteOf(":@/?#", s[colon]) || s[colon] == '@' && plain && c.v.level(colon) > 0) {
-		colon++ // me%40example.com
+	// What a URL encodes ends no part of it, unless the URL itself is encoded: me%40example.com.
+	part := func(i, limit int, stops string) int {
+		for i < limit && (!oneByteOf(stops, s[i]) || plain && c.v.encodes(i)) {
+			i++
+		}
+		return i
 	}
+	limit := begin
+	for limit < min(len(s), begin+maxURL) && (class[s[limit]]&inURL != 0 || plain && c.v.encodes(limit)) {
+		limit++
+	}
+	colon := part(begin, limit, ":@/?#")
 	user := s[begin:colon]
 	if colon == limit || s[colon] != ':' {
 		return unless(colon == limit || s[colon] != '@' || len(user) < 20 || !random(user, true), begin, colon)
@@ -118,8 +125,8 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 	lo := colon + 1
 	// Up to stop the URL is as it should be: the last @ ends the password. Beyond it there may be a path with an @ in it,
 	// or a password with a slash, so hostAfter is stricter there.
-	stop := until(s[:limit], lo, limit, "/?#")
-	host := c.hostAfter(lo, stop, limit)
+	stop := part(lo, limit, "/?#")
+	host := c.hostAfter(lo, stop, limit, plain)
 	if host < 0 {
 		// It may be cut before the host.
 		part := s[lo:stop]
@@ -147,10 +154,12 @@ func urlTail(c *scan, at, n int) (int, int) {
 
 // hostAfter returns where the @ is between the password from lo on and the host; below 0 where there is none. The
 // password has a slash, a question mark or a hash at stop.
-func (c *scan) hostAfter(lo, stop, limit int) int {
+func (c *scan) hostAfter(lo, stop, limit int, plain bool) int {
 	s := c.s
-	if at := strings.LastIndexByte(s[lo:stop], '@'); at >= 0 {
-		return lo + at
+	for at := stop - 1; at >= lo; at-- {
+		if s[at] == '@' && !(plain && c.v.encodes(at)) {
+			return at
+		}
 	}
 	at := strings.IndexByte(s[stop:limit], '@')
 	// A number before the slash is a port, and the @ is in a path.

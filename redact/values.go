@@ -100,7 +100,7 @@ func (m *mention) knownKind(v string) kind {
 // isCode reports whether v is a call, a type, a command, a regular expression, an expression or the name of a variable.
 func (m *mention) isCode(v string) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
-		slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
+		!(chancy(v) && look(v).bothCases()) && slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
 		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
 		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
 			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
@@ -481,7 +481,7 @@ func colour(v string) bool {
 func call(v string) bool {
 	end := run(v, 0, word|dot)
 	end = skip(v, end, min(end+1, len(v)-1), "!?") // System.fetch_env!("X")
-	return end > 0 && end < len(v) && class[v[0]]&digit == 0 &&
+	return end > 0 && end < len(v) && class[v[0]]&digit == 0 && (wordy(v[:end]) || look(v[:end]).cases < 4) &&
 		(oneByteOf("([", v[end]) || v[end] == '<' && strings.IndexByte(v[:end], '.') > 0)
 }
 
