@@ -192,10 +192,16 @@ func (m *mention) nearby() bool {
 		if t.f.is(isQuoted) && m.defaults(t.lo-1) {
 			by = fallback
 		}
-		if m.near(t, by) {
+		if (by == fallback || !m.lookup) && m.near(t, by) {
 			return true
 		}
 	}
+	return !m.lookup && m.beforeOrBelow(k, from, to)
+}
+
+// beforeOrBelow is nearby for the tokens before the k-th one, and those below the line that ends at to.
+func (m *mention) beforeOrBelow(k, from, to int) bool {
+	c := m.c
 	by := ahead
 	if w, _ := m.wordBefore(m.lo); lists["owners"][w] || strings.HasSuffix(m.s[:m.lo], "作为") { // use … as the token
 		by = before
@@ -226,6 +232,12 @@ func (m *mention) reach() (from, to int) {
 		// .option('password', { default: 'SECRET' }) has the object as the next argument.
 		lo = skip(m.s, lo, lo+3, ", {")
 		return since(m.s, m.lo, from, "{}[];"), until(m.s, lo, to-lo, "{}[];")
+	}
+	// Nor does a word in a string of JSON own what is behind that string.
+	if head := m.c.head(m.lo); head > from && !m.keyed {
+		if end := m.c.closing(head - 1); end > m.hi {
+			to = min(to, end)
+		}
 	}
 	return from, to
 }
@@ -285,8 +297,7 @@ func (m *mention) near(t *token, by join) bool {
 		return false
 	}
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
-	digest := f.kind == aUUID || f.kind == aHash
-	if (m.class == hint || digest && (m.class <= countable || t.hi-t.lo == 40) || f.kind == aToken && m.class == keyed) &&
+	if (m.class == hint || by != argument && f.kind.identifies() && (m.class <= countable || t.hi-t.lo == 40) || f.kind == aToken && m.class == keyed) &&
 		!m.hints(t) {
 		return false
 	}
@@ -300,13 +311,16 @@ func (m *mention) near(t *token, by join) bool {
 	return m.judged(f, t.lo, t.hi) && m.c.note(t.lo, t.hi, Marker)
 }
 
+// identifies reports whether values of the kind identify something in most places.
+func (k kind) identifies() bool { return k == aUUID || k == aHash }
+
 // farFrom reports whether the token is of a kind that needs a nearer label to be its secret.
 func (m *mention) farFrom(t *token, by join) bool {
 	owned, quoted := t.f.is(isOwned), t.f.is(isQuoted)
 	switch k := t.f.kind; {
 	case k == aPin || k == aUUID:
 		return owned || m.class <= countable && (k == aPin || by != apart && !quoted) // token refreshed, request …
-	case k == aHash && t.hi-t.lo < 16 && (by == ahead || by == before), // c0ffee1 Rotate the signing key
+	case k.identifies() && m.identified(t, by), by == ahead && m.noneAhead(t),
 		by == ahead && quoted && lists["nameWords"][m.c.ownerOf(t.lo)],
 		by == ahead && (k == aPhrase || m.class == weak) && !quoted, // eslint-disable-next-line no-secrets, test_3 | pass
 		by != argument && by != fallback && (k == aWords || k < aHash || by != apart && !(by == before && quoted) &&
@@ -314,6 +328,20 @@ func (m *mention) farFrom(t *token, by join) bool {
 		return true
 	}
 	return m.c.ownedApart(t.lo)
+}
+
+// identified reports whether a token is a commit, c0ffee1 Rotate the signing key, or a digest, checksum/secret: ….
+func (m *mention) identified(t *token, by join) bool {
+	n := t.hi - t.lo
+	return t.f.kind == aHash && (n < 16 && (by == ahead || by == before || by == below) || n == 40 && by == ahead) ||
+		by == near && m.path && strings.HasPrefix(m.s[m.hi:], ": ")
+}
+
+// noneAhead reports whether a token before the label is what a call looks up, or before a variable.
+func (m *mention) noneAhead(t *token) bool {
+	return m.lo > 1 && m.s[m.lo-2] == '$' && oneByteOf("({", m.s[m.lo-1]) || // sqlcmd -P $(PASSWORD)
+		t.f.is(isQuoted) && (m.looksUp(t) ||
+			strings.HasPrefix(m.s[m.hi:], ")") && strings.HasSuffix(m.s[:m.lo], ", ")) // f("a", token)
 }
 
 // ordinary reports whether a token is of words, or a name as programs have it.
@@ -324,9 +352,15 @@ func (m *mention) ordinary(f features) bool {
 }
 
 // ownedApart reports whether what is at i is the value of a name that has no secrets: host=…, wifi_ssid = …,
-// credentialsId: …, secretName: …, but not name: ….
+// credentialsId: …, secretName: …, for user "…", but not name: ….
 func (c *scan) ownedApart(i int) bool {
 	last, owner := "", c.ownerOf(i)
+	if owner == "" {
+		end := skipBack(c.s, i, max(c.floor, i-3), " \"'")
+		if word := runBack(c.s, end, max(c.floor, end-12), lower); end < i && has("ofNames", c.s[word:end]) {
+			return true
+		}
+	}
 	for w := range splitWords(owner) {
 		last = w
 	}
@@ -401,7 +435,8 @@ func (c *scan) readToken(i, to int) int {
 	// Most words have no digit and are words of a language: they are tokens only as the values of pairs.
 	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" && !byChance(v, 40) && !has("popular", v) &&
 		!composed(v) ||
-		strings.Count(v, ":") > 2 || strings.HasPrefix(v, "h1:") { // the name of a resource, a checksum of Go
+		strings.Count(v, ":") > 2 || strings.HasPrefix(v, "h1:") || // the name of a resource, a checksum of Go
+		strings.HasPrefix(v, "sha256:") || strings.HasPrefix(s[end-1:], `="`) { // autocomplete="off"
 		return end
 	}
 	// Of name=value the value is the token; signs at the end of Base64 are part of it.
@@ -429,7 +464,8 @@ func (c *scan) readString(i int) int {
 	if end == len(s) || s[end] != s[i] || end-i > maxJudged {
 		return i + 1
 	}
-	if end+1 == len(s) || s[end+1] != ':' { // no name of JSON
+	next := strings.TrimLeft(s[end+1:min(len(s), end+4)], " ")
+	if end+1 == len(s) || s[end+1] != ':' && !strings.HasPrefix(next, "=>") { // no name of JSON
 		c.addToken(i+1, end, true)
 	}
 	if strings.ContainsAny(s[i+1:end], wordStops+",") { // it has words
@@ -451,7 +487,7 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 	end := run(v, 0, word)
 	if len(v) < 4 || blank(v) || strings.HasPrefix(c.s[hi:], "...") ||
 		!quoted && strings.HasPrefix(c.s[hi:], "(") || strings.HasPrefix(after, "](") ||
-		quoted && end > 0 && strings.HasPrefix(strings.TrimRight(v[end:], "="), "=") {
+		quoted && end > 1 && strings.HasPrefix(strings.TrimRight(v[end:], "="), "=") && !strong(v[:end]) {
 		return // what is called, what a link says and "NAME=value" are no secrets
 	}
 	m := &c.cell

@@ -86,7 +86,13 @@ func (m *mention) phraseEnd(i int) int {
 
 // bytesAt returns the bounds of the list of bytes at i: {0x1c, 0x10, …}, [91, 7, …], {'a', 'b', …}.
 func (m *mention) bytesAt(i int) (lo, hi int) {
-	if m.join > spaced || !oneByteOf("[{", m.s[i]) {
+	if m.join > spaced {
+		return 0, 0
+	}
+	if k := run(m.s, i, word|dot); k > i && strings.HasPrefix(m.s[k:], "([") { // bytes([1, 2, …])
+		i = k + 1
+	}
+	if !oneByteOf("[{", m.s[i]) {
 		return 0, 0
 	}
 	if k := until(m.s, i, 16, "{"); k < len(m.s) && m.s[k] == '{' { // [_]u8{0x9b, …} has its type before it
@@ -130,7 +136,7 @@ func (m *mention) wrapped(i int) (lo, hi int) {
 		ends := hi < len(s) && s[hi] == '}' && (hi+1 == len(s) || oneByteOf(";\n\"' ", s[hi+1]))
 		return unless(!ends, i+1, hi) // {a}b is a password that begins with a brace
 	}
-	for _, b := range [...][2]string{{"q(", ")"}, {"q{", "}"}, {"[[", "]]"}} { // strings of Perl and Lua
+	for _, b := range [...][2]string{{"q(", ")"}, {"%q(", ")"}, {"q{", "}"}, {"[[", "]]"}} { // strings of Perl and Lua
 		if lo = i + len(b[0]); m.join <= spaced && strings.HasPrefix(s[i:], b[0]) && lo < len(s) {
 			hi = lo + strings.Index(s[lo:until(s, lo, maxJudged, "\n")]+b[1], b[1])
 			if m.quoted = b[0] != "[[" || strings.IndexByte(s[lo:hi], ',') < 0; m.quoted { // [[0, 1], [2]] is a list
@@ -366,11 +372,15 @@ func (m *mention) element(i int) (lo, hi int) {
 	if inner, value := valueElement(s, i); inner != "" { // <password><value>…
 		name, i = inner, value
 	}
-	k := strings.IndexByte(s[i:min(len(s), i+maxHeader)], '<')
-	if k < 0 || !m.c.afford(k/8) {
-		return 0, 0
+	for hi = i; ; hi++ { // what XML encodes ends no element
+		k := strings.IndexByte(s[hi:min(len(s), i+maxHeader)], '<')
+		if k < 0 || !m.c.afford(k/8) {
+			return 0, 0
+		}
+		if hi += k; !m.c.v.encodes(hi, '&') || m.c.v.encodes(m.lo-1, '&') {
+			break
+		}
 	}
-	hi = i + k
 	end, ok := strings.CutPrefix(s[hi:min(len(s), hi+maxKey)], "</")
 	end, _, _ = strings.Cut(end, ">")
 	return unless(!ok || !strings.HasPrefix(end[strings.LastIndexByte(end, ':')+1:], name), i, hi) // </ns:password>
@@ -432,6 +442,8 @@ func (m *mention) items(lo, hi int) {
 			next := skip(s, end, hi, " "+quotes)
 			if !m.quoted && next < hi && !oneByteOf("\n\r,;:=#)]}", s[next]) { // words
 				end = until(s, next, hi-next, "\n")
+			} else if has("ofObjects", c.ownerOf(lo)) {
+				m.tried = span{lo, end} // describes a secret
 			} else if next == len(s) || !oneByteOf(":=", s[next]) {
 				m.found(lo, end)
 			}
@@ -448,7 +460,9 @@ func (m *mention) wordEnd(i int) int {
 	if i < c.wordFrom || i >= c.wordTo || m.query != c.wordQuery {
 		c.wordFrom, c.wordTo, c.wordQuery = i, wordStop(s, i, m.query), m.query
 		// password=Sun%26Flower&user=bob: what a URL encodes ends nothing, unless all of it is encoded.
-		for end := c.wordTo; end < len(s) && c.v.encodes(end) && !c.v.encodes(i-1); {
+		// So does a quote in XML: password=it&apos;s
+		for end := c.wordTo; end < len(s) && (c.v.encodes(end, '%') && !c.v.encodes(i-1, '%') ||
+			oneByteOf(quotes, s[end]) && c.v.encodes(end, '&') && !c.v.encodes(i-1, '&')); {
 			end = wordStop(s, end+1, m.query)
 			c.wordTo = end
 		}
@@ -463,12 +477,8 @@ func (m *mention) wordEnd(i int) int {
 		s[end-1] == '!' && m.join == prose && class[s[end-2]]&lower != 0) {
 		end-- // ends a sentence
 	}
-	// ${{ a.b }} and {{ a }} have spaces.
-	for _, t := range [...][2]string{{"${{", "}}"}, {"{{", "}}"}, {"${", "}"}, {"$(", ")"}, {"<%", "%>"}} {
-		if end-i < maxJudged && strings.HasPrefix(s[i:end], t[0]) {
-			k := strings.Index(s[i:min(len(s), i+120)], t[1])
-			return max(end, i+k+len(t[1]))
-		}
+	if hi := templateEnd(s, i, end); hi > 0 {
+		return hi
 	}
 	for end > i && oneByteOf(",;:)}]", s[end-1]) && !bracketMarker(s[i:end]) {
 		end--
@@ -476,8 +486,27 @@ func (m *mention) wordEnd(i int) int {
 	return end
 }
 
-// groupsEnd returns the end of the groups of digits, the first of which is s[i:end], or end: the code is 381 954.
+// templateEnd returns the end of what a program fills in at i, 0 where there is none: ${{ a.b }} and {{ a }} have spaces.
+func templateEnd(s string, i, end int) int {
+	for _, t := range [...][2]string{{"${{", "}}"}, {"{{", "}}"}, {"${", "}"}, {"$(", ")"}, {"<%", "%>"}} {
+		if end-i < maxJudged && strings.HasPrefix(s[i:end], t[0]) {
+			k := i + strings.Index(s[i:min(len(s), i+200)], t[1]) + len(t[1])
+			if t[0] == "${" && k > i && k < end && oneByteOf(")]}", s[k]) {
+				return k // [-Dpassword=${PASSWORD}][-Xmx2g]
+			}
+			return max(end, k)
+		}
+	}
+	return 0
+}
+
+// groupsEnd returns the end of the groups of digits, the first of which is s[i:end], or end: the code is 381 954. Four
+// groups of four letters are a password that Google makes for a program.
 func groupsEnd(s string, i, end int) int {
+	if hi := i + 19; end == i+4 && hi <= len(s) && run(s[:hi], i, lower|digit|space) == hi &&
+		s[i+9] == ' ' && s[i+14] == ' ' && strings.Count(s[i:hi], " ") == 3 && byChance(strings.ReplaceAll(s[i:hi], " ", ""), 48) {
+		return hi
+	}
 	for end >= i+3 && end < min(i+10, len(s)) && s[end] == ' ' && strings.Trim(s[i:end], "0123456789 ") == "" {
 		next := run(s, end+1, digit)
 		if next < end+4 || next > end+7 {

@@ -23,7 +23,7 @@ func (m *mention) sign() (int, bool) {
 		case '<', ':': // <password>, <ns:password>
 			i := runBack(s, m.lo-1, max(m.c.floor, m.lo-24), slug)
 			m.tag = before == '<' || i > m.c.floor && s[i-1] == '<'
-		case '-':
+		case '-', '+': // --password SECRET, +rcon_password SECRET
 			m.dashes = m.lo < 2 || class[s[m.lo-2]]&word == 0
 		}
 	}
@@ -35,10 +35,8 @@ func (m *mention) sign() (int, bool) {
 		gap = skip(s, end, end+1, "])")
 	}
 	gap = skip(s, gap, gap+3, "*") // **password**: SECRET
-	if m.keyed {
-		if i := formField(s, m.lo, gap); i > 0 {
-			return m.by(setting, i)
-		}
+	if i := formField(s, m.lo, gap); i > 0 {
+		return m.by(setting, i)
 	}
 	// 3) "password"␤4) "SECRET", as redis-cli prints a hash
 	if next := skip(s, gap, gap+6, "\r\n 0123456789"); m.keyed && next > gap+1 && strings.HasPrefix(s[next:], `) "`) {
@@ -69,12 +67,15 @@ func formField(s string, lo, hi int) int {
 	if s[name] == '[' { // name="user[password]"
 		name = max(0, runBack(s, name, max(0, lo-maxKey), slug)-1)
 	}
+	if s[name] != '"' && s[name] != '[' {
+		name = lo
+	}
 	if !strings.HasSuffix(s[:name], "name=") || !strings.Contains(s[max(0, name-64):name], "form-data") {
 		return 0
 	}
 	for i := until(s, hi, maxKey, "\n"); i+1 < len(s) && i < hi+maxStatement; i = until(s, i+1, maxKey, "\n") {
 		if next := skip(s, i+1, i+2, "\r"); next < len(s) && s[next] == '\n' {
-			return next + 1
+			return skip(s, next+1, next+4, "\n")
 		}
 	}
 	return 0
@@ -274,7 +275,7 @@ func (m *mention) statement(i int) (int, bool) {
 	s, loose := m.s, false
 	for n := 0; n < 10 && i < len(s); n++ {
 		i = skip(s, pastRemark(s, i), i+maxKey, " ") // for the database (prod) is
-		end := run(s, i, slug|foreign)
+		end := spokenWord(s, i)
 		w, after := s[i:end], s[end:]
 		if w == "" {
 			return i + 1, n > 0 && strings.IndexAny(after, "=:") == 0
@@ -285,7 +286,7 @@ func (m *mention) statement(i int) (int, bool) {
 		case lists["isVerb"][w] && stateFollows(after):
 		case loose && (has("describing", w) || strings.HasPrefix(after, ":\n")):
 			return 0, false
-		case strings.HasPrefix(after, ":") && (m.sentence || n > 0 || lists["states"][w]):
+		case strings.HasPrefix(after, ":") && (m.sentence || n > 0 || lists["states"][w]) && !number(w): // no time
 			return end + 1, true
 		case loose: // words of another clause may lead to a colon only
 		case lists["isVerb"][w]: // is: …, will be …, is = …
@@ -300,6 +301,15 @@ func (m *mention) statement(i int) (int, bool) {
 		i = end + 1
 	}
 	return 0, false
+}
+
+// spokenWord returns the end of the word at i, which may be a user at a host: root@localhost.
+func spokenWord(s string, i int) int {
+	end := run(s, i, slug|foreign)
+	if strings.HasPrefix(s[end:], "@") {
+		end = run(s, end+1, slug|dot)
+	}
+	return end
 }
 
 // stateFollows reports whether the word after a verb leads on to a secret: is set to SECRET, but not: is now SECRET.

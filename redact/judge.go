@@ -142,6 +142,7 @@ type mention struct {
 	tag      bool   // the label is an element of XML
 	sentence bool   // the label is a phrase of prose
 	settled  bool   // what a sign joins is redacted already
+	lookup   bool   // what a sign joins is a variable, or a call that looks a value up
 	tried    span   // what a sign joins, once it is judged
 	pairIn   span   // where the value of a pair may be, whose name the label is
 	barred   span   // of a hint: what is not within belongs to another name
@@ -155,10 +156,13 @@ func (m *mention) secret(lo, hi int) bool {
 	}
 	// A placeholder is no secret under any label, so it is no feature; the rest is left to the weights.
 	v := m.s[lo:min(hi, lo+maxJudged)]
-	if blank(v) {
+	if blank(v) || m.quoted && m.isNext(hi) {
 		return false
 	}
 	f := m.valueFeatures(v, hi)
+	if f.kind == aLabel && m.join == bare && m.inRow() { // the next column of a table
+		return false
+	}
 	f.class, f.join, m.tried = m.class, m.join, span{lo, hi}
 	if m.never(f.kind, v, hi) {
 		return false
@@ -208,6 +212,11 @@ func (m *mention) never(k kind, v string, hi int) bool {
 	return m.neverNames(k, label)
 }
 
+// isNext reports whether the string that ends at hi is the next name of a hash: 'key' => env('KEY'), 'name' => …
+func (m *mention) isNext(hi int) bool {
+	return strings.HasPrefix(strings.TrimLeft(m.s[min(len(m.s), hi+1):min(len(m.s), hi+4)], " "), "=>")
+}
+
 // neverLooks is never for what the value is: also unexpected token `('`, and pass `-Dname`.
 func (m *mention) neverLooks(k kind, v string) bool {
 	return k == aPath || k.named() && oneByteOf("?&", m.s[m.lo]) ||
@@ -235,7 +244,8 @@ func (m *mention) neverNames(k kind, label string) bool {
 			return true
 		}
 	}
-	if m.join == argument && k.named() && equalFold(label, "credentials") { // of Jenkins: credentials('deploy-key')
+	// credentials('deploy-key') of Jenkins, GetSecret("smtp")
+	if m.join == argument && k.named() && (equalFold(label, "credentials") || indexFold(label, "get") == 0) {
 		return true
 	}
 	before, _ := m.wordBefore(m.lo)
@@ -389,8 +399,10 @@ func (m *mention) joined(i int) bool {
 	// What is redacted already has had its secret, and tokens that are counted have none: nothing near it is looked at for
 	// the same label.
 	m.settled = v != "" && (marked(v) || m.class == countable && number(v)) || strings.HasPrefix(v, "ENC[") // of SOPS
+	m.lookup = (m.join <= spaced || m.join == setting) && looksUp(v)
 	// Where nothing but a value can be, as in an element of XML, it goes whatever it looks like.
-	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
+	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) && !(m.class == countable && message(v)) ||
+		m.secret(lo, hi) {
 		m.c.note(lo, hi, Marker)
 		m.others(hi)
 		return true
@@ -402,10 +414,32 @@ func (m *mention) joined(i int) bool {
 	return false
 }
 
+// looksUp reports whether v looks a value up, which has at most another for when there is none: ${NAME}, cfg["name"],
+// getenv("NAME"), {{ lookup('name') }}, but not {{ 'SECRET' | hash }}.
+func looksUp(v string) bool {
+	calls := func(name string) bool { return strings.Contains(v, name+"(") }
+	name := v[:run(v, 0, word|dot)]
+	if name != "" && len(name) < len(v) {
+		return v[len(name)] == '[' || v[len(name)] == '(' && has("lookups", name[strings.LastIndexByte(name, '.')+1:])
+	}
+	return len(v) > 1 && (placeholder(v) || reference(v)) &&
+		(!strings.ContainsAny(v, quotes) || slices.ContainsFunc(words["lookups"], calls))
+}
+
 // others notes what a sentence names after the secret that ends at i and looks like one, too: from SECRET to SECRET.
 func (m *mention) others(i int) {
-	for m.join == prose || m.join == bare {
+	for m.join == prose || m.join == bare || m.quoted {
 		i = skip(m.s, i, i+1, quotes)
+		if next := skip(m.s, i, len(m.s), " "); m.quoted && m.join <= spaced && next < len(m.s) && next > i &&
+			oneByteOf(quotes, m.s[next]) && m.s[next] == m.s[i-1] { // of several lines: "SEC" \␤ "RET"
+			if !m.found(next+1, m.c.closing(next)) {
+				return
+			}
+			i = m.c.closing(next)
+			continue
+		} else if m.quoted && m.join != prose && !strings.HasPrefix(m.s[i:], " -> ") { // a change that Terraform plans
+			return
+		}
 		k := slices.IndexFunc(words["others"], func(w string) bool { return strings.HasPrefix(m.s[i:], w) })
 		if k < 0 {
 			return

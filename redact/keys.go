@@ -232,8 +232,8 @@ func (k *keyName) promise(x *wordsOfKey, i, at int, plural bool) keyClass {
 func (k *keyName) described(x *wordsOfKey, i int) bool {
 	next, last := x.lower[x.ends[i]:x.ends[i+1]], x.lower[x.ends[len(x.ends)-2]:]
 	return has("describing", next) || has("describing", last) || k.class <= countable && !has("valued", next) ||
-		// access_key_id: the public half
-		next == "id" && (strings.HasSuffix(k.joined, "key") || strings.HasSuffix(k.joined, "credential"))
+		// access_key_id: the public half; UserSecretsId of .NET
+		next == "id" && (k.joined == "secret" && x.lower[x.ends[i]-1] == 's' || strings.HasSuffix(k.joined, "key") || strings.HasSuffix(k.joined, "credential"))
 }
 
 // behind returns the class of the name after the word owner, in key.
@@ -299,7 +299,8 @@ func goesOn(s string, hi int) bool {
 	// Counts of tokens are in every answer of a model, so they are set apart before anything else is asked.
 	sign := skip(s, hi+1, hi+3, `"\`)
 	i := skip(s, sign, sign+3, ":=> ")
-	return i < len(s) && oneByteOf(":=>", s[sign]) && class[s[i]]&digit != 0
+	end := run(s, i, digit)
+	return i < len(s) && oneByteOf(":=>", s[sign]) && end > i && (end == len(s) || class[s[end]]&alnum == 0)
 }
 
 // continues reports whether a word runs over i, in letters of one case.

@@ -171,11 +171,15 @@ func (m *mention) callEnd() int {
 	return end
 }
 
-// looksUp reports whether the token is the argument of a call within the label's that looks something up.
+// looksUp reports whether the token is the argument of a call within the label's, or before the label, that looks
+// something up.
 func (m *mention) looksUp(t *token) bool {
-	at := t.lo - 2
-	name := m.s[runBack(m.s, at, min(at, m.hi), word):at]
-	return at > m.hi && (m.s[at] == '(' && has("lookups", name) || m.s[at] == '[' && name != "")
+	at, floor := max(0, t.lo-2), m.hi
+	if t.hi <= m.lo {
+		floor = m.c.floor
+	}
+	name := m.s[runBack(m.s, at, min(at, floor), word):at]
+	return at > floor && (m.s[at] == '(' && has("lookups", name) || m.s[at] == '[' && name != "")
 }
 
 // afterUser finds the password of a command that a user is named to, whatever command it is: -u USER -p PASSWORD.

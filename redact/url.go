@@ -37,7 +37,7 @@ func loginBefore(s string, at int) (lo, hi int) {
 		hi--
 		end = since(s, hi, floor, s[hi:at]) - 1
 	}
-	from := since(s, max(floor, end), floor, wordStops+"=(,;<>\\#")
+	from := since(s, max(floor, end), floor, wordStops+"=(,;<>\\")
 	host := run(s[:min(len(s), at+maxKey)], at+1, alnum|dash|dot)
 	if lo, hi := mailAndPassword(s, from, at, host); hi > 0 {
 		return lo, hi
@@ -108,13 +108,13 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 	s := c.s
 	// What a URL encodes ends no part of it, unless the URL itself is encoded: me%40example.com.
 	part := func(i, limit int, stops string) int {
-		for i < limit && (!oneByteOf(stops, s[i]) || plain && c.v.encodes(i)) {
+		for i < limit && (!oneByteOf(stops, s[i]) || plain && c.v.encodes(i, '%')) {
 			i++
 		}
 		return i
 	}
 	limit := begin
-	for limit < min(len(s), begin+maxURL) && (class[s[limit]]&inURL != 0 || plain && c.v.encodes(limit)) {
+	for limit < min(len(s), begin+maxURL) && (class[s[limit]]&inURL != 0 || plain && c.v.encodes(limit, '%')) {
 		limit++
 	}
 	colon := part(begin, limit, ":@/?#")
@@ -157,7 +157,7 @@ func urlTail(c *scan, at, n int) (int, int) {
 func (c *scan) hostAfter(lo, stop, limit int, plain bool) int {
 	s := c.s
 	for at := stop - 1; at >= lo; at-- {
-		if s[at] == '@' && !(plain && c.v.encodes(at)) {
+		if s[at] == '@' && !(plain && c.v.encodes(at, '%')) {
 			return at
 		}
 	}

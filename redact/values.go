@@ -60,6 +60,8 @@ func (m *mention) kindOf(v string) kind {
 	switch k := m.knownKind(v); {
 	case k != anOther:
 		return k
+	case m.quoted && scrambled(v): // it has the brackets and signs of code
+		return aChancy
 	case m.isCode(v):
 		return aCode
 	case m.isLabel(v):
@@ -105,7 +107,13 @@ func (m *mention) isCode(v string) bool {
 		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
 			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
 		call(v) && (!m.quoted || v[len(v)-1] == '(' || strings.ContainsAny(v, ")]")) || colour(v) ||
-		strings.Contains(v, "::") && len(v) < 40 || !m.quoted && expression(v)
+		strings.Contains(v, "::") && len(v) < 40 || !m.quoted && (expression(v) || m.join == cell && commandLine(v))
+}
+
+// commandLine reports whether v is a name with flags: cut -d= -f1.
+func commandLine(v string) bool {
+	k := strings.Index(v, " -")
+	return k > 0 && k+2 < len(v) && class[v[k+2]]&(lower|dash) != 0 && run(v, 0, lower|dash) == k
 }
 
 // holdsFold reports whether s has one of the words, in whatever case.
@@ -158,16 +166,15 @@ func known(v string) kind {
 	switch {
 	case stops(v):
 		return aStop
-	case len(v) >= 4 && countDigits(v) <= 12 && run(v, 0, digit|space) == len(v),
-		len(v) < 10 && countDigits(v) > 3 && strings.Trim(strings.TrimRight(v, "#*"), "0123456789-") == "" &&
-			!date(v): // 4471*
+	case pin(v):
 		return aPin
 	case len(v) >= 30 && run(v, 0, digit|dash) == len(v): // of BitLocker
 		return aToken
 	case number(v), version(v), date(v), strings.HasPrefix(v, "0x") && strings.Trim(v[2:], "0") == "",
 		number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
 		return aNumber
-	case uuid(v), len(v) >= 16 && has("idPrefixes", v[:max(0, strings.IndexAny(v, "_-"))]):
+	case uuid(v), len(v) >= 16 && has("idPrefixes", v[:max(0, strings.IndexAny(v, "_-"))]) &&
+		!strings.Contains(v, "_secret_"): // of a payment of Stripe
 		return aUUID
 	case strings.Contains(v, "://") || mail(v):
 		return aURL
@@ -181,6 +188,13 @@ func known(v string) kind {
 		return anAlgorithm
 	}
 	return anOther
+}
+
+// pin reports whether v is of digits as people key them in: 381 954, 4471*, 8717-9894-8270-3704.
+func pin(v string) bool {
+	return len(v) >= 4 && (countDigits(v) <= 12 || len(v) == 20) && run(v, 0, digit|space) == len(v) ||
+		len(v) == 19 && strings.Count(v, "-") == 3 && run(v, 0, digit|dash) == 19 ||
+		len(v) < 10 && countDigits(v) > 3 && strings.Trim(strings.TrimRight(v, "#*"), "0123456789-") == "" && !date(v)
 }
 
 // slashed reports whether v is of words that slashes join, as names of files, packages and patterns of them are.
@@ -206,7 +220,8 @@ func nameKind(v string) kind {
 		return aWordDigits
 	case byChance(v, 48):
 		return aJumble
-	case run(v, 0, letter|dash|foreign) == len(v) && 2*strings.Count(v, "-")+len(v)/8 >= 6 && wordy(v) &&
+	case run(v, 0, letter|dash|foreign) == len(v) && 2*strings.Count(v, "-")+len(v)/8 >= 6 &&
+		(wordy(v) || class[v[0]]&foreign != 0) &&
 		(strings.IndexByte(v, '-') > 0 || wordFrom(v, 0, len(v)) == len(v)):
 		return aPhrase
 	case len(v) >= 8 && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-max(0, min(1, 10-len(v))) &&
@@ -230,7 +245,7 @@ func nameKind(v string) kind {
 
 // dotted reports whether v is of names that dots, underscores or hyphens join.
 func dotted(v string) bool {
-	return run(v, 0, slug|dot) == len(v) && class[v[0]]&(letter|under) != 0 && v[len(v)-1] != '.' &&
+	return run(v, 0, slug|dot|foreign) == len(v) && class[v[0]]&(letter|under) != 0 && v[len(v)-1] != '.' &&
 		3*countDigits(v) <= len(v) && strings.ContainsAny(v, "._-")
 }
 
@@ -445,6 +460,13 @@ func chancy(v string) bool {
 		(x.bothCases() || x.turns >= 4 || x.marks > 0 && x.seen&lower != 0)
 }
 
+// scrambled reports whether v is of letters of both cases, digits and signs as generators of passwords mix them.
+func scrambled(v string) bool {
+	x := look(v)
+	return len(v) >= 10 && len(v) <= 64 && x.seen&space == 0 && x.bothCases() && x.digits > 0 && x.marks > 1 &&
+		x.inWords == 0 && x.longest < 8 && !strings.Contains(v, "(?") && !strings.Contains(v, "[A-Z") // an expression
+}
+
 // tokenLike reports whether v has the length and mixture of a key that a machine made.
 func tokenLike(v string) bool {
 	// Sixteen bytes are the shortest keys that machines make; what is shorter may be strong or chancy.
@@ -502,7 +524,7 @@ func number(v string) bool {
 	if k := strings.Index(v, "e+"); k > 0 { // 1.7e+09
 		v = v[:k]
 	}
-	return digits(v) && strings.Trim(v, "0123456789.,_-+%") == ""
+	return digits(v) && strings.Trim(v, "0123456789.,_-+%/") == ""
 }
 
 // version reports whether v is the version of a program: v2.14.0-rc.1.
@@ -565,7 +587,8 @@ func filePath(v string) bool {
 func marked(v string) bool {
 	v = untagged(v)
 	switch {
-	case strings.HasPrefix(v, Marker) && len(v) < len(Marker)+8, strings.HasPrefix(v, TruncatedMarker):
+	case strings.HasPrefix(v, Marker) && len(v) < len(Marker)+8, strings.HasPrefix(v, TruncatedMarker),
+		strings.HasPrefix(v, "hmac-sha256:"): // of Vault's audit
 		return true
 	case strings.HasPrefix(v, "[redacted:") || strings.HasPrefix(v, "[omitted:"):
 		return strings.IndexByte(v, ']') == len(v)-1 ||
@@ -626,8 +649,7 @@ func placeholder(v string) bool {
 	case '-': // of ${NAME:-$(command)}
 		return strings.HasPrefix(v, "-$")
 	case '$':
-		name, _, _ := strings.Cut(v, "@$") // $HOME/name, $USER@$HOST
-		return variable(name[:until(name, 1, len(name), "/")]) || strings.HasPrefix(v, "$env(")
+		return variables(v)
 	case '<':
 		return last == '>' && (!digits(v) || strings.ContainsAny(v, " ("))
 	case '#': // #{systemEnvironment['PASSWORD']}
@@ -643,11 +665,20 @@ func placeholder(v string) bool {
 		slices.ContainsFunc(words["replacing"], func(w string) bool { return indexFold(v[:min(len(v), len(w))], w) == 0 })
 }
 
+// variables reports whether v begins with a variable, and goes on as a path or an address: $HOME/name, $USER@$HOST,
+// $PASS@host.
+func variables(v string) bool {
+	name, host, _ := strings.Cut(v, "@")
+	return (strings.HasPrefix(host, "$") || shouted(name) || name == v) &&
+		variable(name[:until(name, 1, len(name), "/")]) || strings.HasPrefix(v, "$env(")
+}
+
 // templated reports whether v is filled in by a program: __CLIENT_SECRET__, "\"${name ?: "other"}\"" of Kotlin,
 // %env(SECRET)% of Symfony.
 func templated(v string) bool {
 	return strings.HasPrefix(v, "__") && strings.HasSuffix(v, "__") && shouted(v) ||
-		strings.HasPrefix(v, `"${`) || strings.HasPrefix(v, "%env(")
+		strings.HasPrefix(v, `"${`) || strings.HasPrefix(v, "%env(") ||
+		len(v) > 5 && oneByteOf("-_", v[len(v)-5]) && equalFold(v[len(v)-4:], "here") // 32_characters_here
 }
 
 // standsIn reports whether v, which has no digit, asks for a value to be put in its place:
@@ -701,8 +732,7 @@ func pairsHold(v string) bool {
 		name, value, _ := strings.Cut(strings.TrimLeft(pair, " "), "=")
 		value = strings.Trim(value, "\"' ")
 		if run(name, 0, slug|dot) < len(name) && !strings.Contains(name, " ") || len(value) >= 6 && !marked(value) &&
-			(digits(value) || len(value) >= 16 || gibberish(value)) &&
-			!has("ofCookies", name) {
+			(digits(value) || len(value) >= 16 || gibberish(value)) && !date(value) && !has("ofCookies", name) {
 			return true
 		}
 	}

@@ -64,10 +64,10 @@ func (v *view) level(i int) int {
 	return 1<<16 - 1
 }
 
-// encodes reports whether the byte i of the view is encoded as in a URL.
-func (v *view) encodes(i int) bool {
+// encodes reports whether the byte i of the view is encoded as in a URL, or with sign & as in XML.
+func (v *view) encodes(i int, sign byte) bool {
 	h := v.last(i)
-	return i == h.at && h.n > 0 && v.raw[h.from] == '%'
+	return i == h.at && h.n > 0 && v.raw[h.from] == sign
 }
 
 // hiding are what hides text begins with.
@@ -160,12 +160,13 @@ func decode(s string, i int) (c rune, n int) {
 
 // quotedPrintable decodes password=3DSECRET, as decode does.
 func quotedPrintable(s string, i int) (c rune, n int) {
-	if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20") {
+	around := s[max(0, i-200):min(len(s), i+200)]
+	if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20" && strings.Contains(around, "=3D")) { // year=2025
 		return hexByte(s, i, i+1)
 	}
 	if end := skip(s, i+1, i+3, "\r\n"); end > i+1 { // a line that is as long as a mail has them goes on
 		if n := i - since(s, i, max(0, i-80), "\n"); (n < 70 || n > 76) &&
-			!strings.Contains(s[max(0, i-200):min(len(s), i+200)], "=3D") {
+			!strings.Contains(around, "=3D") {
 			return 0, 0
 		}
 		return -1, end - i

@@ -192,7 +192,7 @@ func trainingTexts(t testing.TB) []corpusEntry {
 			texts = append(texts, corpusEntry{"around", text, []string{text[len(head) : len(text)-len(tail)]}})
 		}
 	}
-	for _, part := range "xypqruv" {
+	for _, part := range "xypqruvz" {
 		name := "people_" + string(part)
 		for _, e := range append(readCases(t, name), readCases(t, name+"_harmless")...) {
 			texts = append(texts, corpusEntry{"cases", e.text, e.secrets})
