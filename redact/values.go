@@ -669,6 +669,9 @@ func placeholder(v string) bool {
 // $PASS@host.
 func variables(v string) bool {
 	name, host, _ := strings.Cut(v, "@")
+	if host == "" || !oneByteOf("$", host[0]) && class[host[0]]&alnum == 0 { // ${ALL[@]}
+		name = v
+	}
 	return (strings.HasPrefix(host, "$") || shouted(name) || name == v) &&
 		variable(name[:until(name, 1, len(name), "/")]) || strings.HasPrefix(v, "$env(")
 }
