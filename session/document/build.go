@@ -167,6 +167,14 @@ func TurnNumbers(t *session.Transcript) map[string]int {
 // missing finds the turns that the source counted and that never arrived. Copies
 // in a fork are passed over: what its parent rewound was not copied.
 func (b *builder) missing() {
+	var arrived []int64 // of which some may be out of place: the clock of an agent may go back
+	for _, m := range b.doc.Messages() {
+		if m.TurnIndex != nil && m.HiddenAt == nil {
+			arrived = append(arrived, *m.TurnIndex)
+		}
+	}
+	slices.Sort(arrived)
+	arrived = slices.Compact(arrived)
 	known, last, unreported := false, int64(0), int64(0)
 	origin := b.doc.Session.Origin
 	for _, t := range b.doc.Turns {
@@ -187,7 +195,9 @@ func (b *builder) missing() {
 		if !known && (origin == nil || !origin.Fork) {
 			last = -1 // sources count from 0
 		}
-		if n := low - last - 1 - unreported; low > last && n > 0 && (known || last < 0) {
+		from, _ := slices.BinarySearch(arrived, last+1)
+		to, _ := slices.BinarySearch(arrived, low)
+		if n := low - last - 1 - unreported - int64(to-from); low > last && n > 0 && (known || last < 0) {
 			t.MissingBefore = &MissingTurns{Count: n, First: last + 1, Last: low - 1}
 		}
 		known, last, unreported = true, high, 0

@@ -81,3 +81,23 @@ func TestNoticesOfASessionAtWork(t *testing.T) {
 		}
 	}
 }
+
+// A turn before which the clock of the agent went back comes before those that it follows, and none is missing.
+func TestTurnsInAnotherOrderAreNotMissing(t *testing.T) {
+	in := document.Input{Transcript: statusSession("{}", "")}
+	for i, index := range []string{"1", "3", "0"} {
+		in.Transcript.Messages = append(in.Transcript.Messages, session.MessageAndParts{Message: session.Message{
+			ID: "a" + index, Role: session.RoleAssistant, MetadataJSON: `{"agenttrace":{"turn_index":` + index + "}}",
+			CreatedAt: begin + int64(2*i) + 1}}, session.MessageAndParts{Message: session.Message{ID: "u" + index,
+			Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: begin + int64(2*i) + 2}})
+	}
+	missing := ""
+	for _, turn := range document.Build(in).Turns {
+		if turn.MissingBefore != nil {
+			missing += turn.MissingBefore.Text() + "\n"
+		}
+	}
+	if missing != "1 turn never arrived (turn_index 2)\n" {
+		t.Errorf("missing are %q", missing)
+	}
+}
