@@ -273,6 +273,9 @@ func decoded(v string) (string, bool) {
 	if len(v)%2 == 0 && run(v, 0, hexSet) == len(v) {
 		plain, err = hex.DecodeString(v)
 	}
+	if 2*bytes.Count(plain, []byte{0}) == len(plain) { // PowerShell encodes commands in UTF-16
+		plain = bytes.ReplaceAll(plain, []byte{0}, nil)
+	}
 	unprintable := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f || r == utf8.RuneError
 	}
@@ -374,7 +377,7 @@ func encodedText(c *scan, at, n int) (int, int) {
 	const maxAround = 8 << 10
 	lo := runBack(c.s, at, max(c.floor, at-maxAround), alnum|plusSlash)
 	argument := oneByteOf(quotes, c.s[at+n-1]) // atob("SECRET")
-	if argument {
+	if argument || c.s[at+n-1] == ' ' {
 		lo = at + n
 	}
 	hi := run(c.s[:min(len(c.s), at+maxAround)], at+n, base64)
