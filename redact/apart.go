@@ -425,8 +425,7 @@ func (c *scan) readToken(i, to int) int {
 		return i + 1
 	}
 	end, seen := i, charset(0)
-	for ; end < len(s) && (class[s[end]]&apartBy == 0 || end > i && c.v.encodes(end, '&') && !c.v.encodes(i-1, '&')) &&
-		!border(s, i, end); end++ {
+	for ; end < len(s) && class[s[end]]&apartBy == 0 && !border(s, i, end); end++ {
 		seen |= class[s[end]]
 	}
 	v := s[i:end]
