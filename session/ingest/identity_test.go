@@ -21,9 +21,9 @@ span "chat m" id=2 parent=1 at=10ms for=30ms
   app.chat = "s1"
   threadId = "t1"
 `)
-	testOrderWith(t, o, all, 4)
 	s := openStore(t)
-	deliverTo(t, s, o, all)
+	deliverTo(t, s, o, join(all))
+	testOrderWith(t, s, o, all, 4)
 	if got := storetest.Sessions(t, s); len(got) != 1 || got[0].ID != "s1" {
 		t.Errorf("sessions %+v, want s1", got)
 	}

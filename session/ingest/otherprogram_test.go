@@ -44,10 +44,10 @@ UPDATE chat_sessions AS s SET (prompt_tokens, completion_tokens, reasoning_token
  (SELECT coalesce(max(i), 0), coalesce(max(o), 0), coalesce(max(r), 0), coalesce(max(cr), 0), coalesce(max(cw), 0), coalesce(max(i + o + r + cr + cw), 0)
   FROM sums WHERE session_id = s.id)`
 
-// eachCapture runs a test on every fourth capture, or on all of them, which it gets as requests of one span or record.
+// eachCapture runs a test on every eighth capture, or on all of them, which it gets as requests of one span or record.
 func eachCapture(t *testing.T, test func(t *testing.T, single []request)) {
 	for i, dir := range captures(t) {
-		if i%testscale.Rounds(4, 1) != 0 {
+		if i%testscale.Rounds(8, 1) != 0 {
 			continue
 		}
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest"
 )
 
 // A played call is of a tool; its error is set where it fails.
@@ -333,7 +334,7 @@ func TestEveryShapeIsTheSameSession(t *testing.T) {
 			if d := differ(strings.Join(want, "\n"), strings.Join(linesOf(t, sessions[0]), "\n")); d != "" {
 				t.Errorf("the session differs (-played +session):\n%s", d)
 			}
-			testOrder(t, all, testscale.Rounds(1, 4))
+			testOrderWith(t, s, ingest.Options{}, all, testscale.Rounds(1, 4))
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
@@ -51,7 +52,7 @@ func TestStories(t *testing.T) {
 					t.Errorf("run with -update to accept (-want +got):\n%s",
 						differ(want, got))
 				}
-				testOrder(t, all, testscale.Rounds(1, 8))
+				testOrderWith(t, s, ingest.Options{}, all, testscale.Rounds(1, 8))
 			})
 		}
 		if *update {

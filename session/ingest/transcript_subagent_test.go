@@ -229,7 +229,7 @@ func TestSubagentOfTranscriptAndTelemetryIsOneSession(t *testing.T) {
 			}
 			want := strings.Split(dump(t, first.Path()), "\n")
 
-			for seed := range uint64(testscale.Rounds(2, 10)) {
+			for seed := range uint64(testscale.Rounds(1, 10)) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				s := openStore(t)
 				order := run.shuffled(t, r, s, single, whole, begun)

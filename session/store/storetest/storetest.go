@@ -159,11 +159,11 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 
 // countsAfresh checks that statistics are the same with the figures that were kept before the last step and without,
 // and that sessions are in the order of what each used:
-// after each step of a story, or after every nth and the last of one with more than 16. Counting costs more than a step.
+// after each step of a short story, or after every nth and the last of a long one. Counting costs more than a step.
 func (h *harness) countsAfresh(s Store, step, steps int) {
 	h.Helper()
 	other, ok := s.(SQL)
-	if !ok || step%(1+steps/16) != 0 && step != steps-1 {
+	if !ok || step%(1+steps/testscale.Rounds(4, 16)) != 0 && step != steps-1 {
 		return
 	}
 	count := func() store.Stats {
