@@ -211,16 +211,19 @@ func trainingTexts(t testing.TB) []corpusEntry {
 		texts = append(texts, corpusEntry{"!numbers", text, []string{number}},
 			corpusEntry{"!numbers", text + " and more", []string{number}})
 	}
+	sorted := func() {
+		sort.Slice(texts, func(i, j int) bool { return texts[i].text < texts[j].text })
+	}
+	if sorted(); !update { // a part shows whether the weights are those of the corpus
+		n := 0
+		texts = slices.DeleteFunc(texts, func(corpusEntry) bool { n++; return n%testscale.Rounds(20, 1) != 0 })
+	}
 	for _, e := range texts {
 		for _, way := range ways[1 : everywhere+1] {
 			texts = append(texts, corpusEntry{e.class, way.wrap(e.text), e.secrets})
 		}
 	}
-	sort.Slice(texts, func(i, j int) bool { return texts[i].text < texts[j].text })
-	if !update { // a part shows whether the weights are those of the corpus
-		n := 0
-		texts = slices.DeleteFunc(texts, func(corpusEntry) bool { n++; return n%testscale.Rounds(20, 1) != 0 })
-	}
+	sorted()
 	return texts
 }
 

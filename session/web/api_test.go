@@ -322,6 +322,9 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		}
 		schema := d.schema(t, described)
 		for i, address := range addresses[op.path] {
+			if i%(1+len(addresses[op.path])/testscale.Rounds(40, 1000)) != 0 {
+				continue
+			}
 			answer, content := s.ask(http.MethodGet, Prefix+address, "")
 			var v any
 			if err := json.Unmarshal(content, &v); err != nil || answer.StatusCode != http.StatusOK {

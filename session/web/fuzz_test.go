@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -20,8 +21,10 @@ var values = []string{"", "1", "-1", "last", "true", "x", "2026-11-20", "1.a", "
 func TestAnyValueOfAParameterIsAnswered(t *testing.T) {
 	ask := asker(t)
 	for i := range inputs() {
-		for _, value := range values {
-			ask(t, uint16(i), value)
+		for j, value := range values {
+			if (i+j)%testscale.Rounds(2, 1) == 0 {
+				ask(t, uint16(i), value)
+			}
 		}
 	}
 }
