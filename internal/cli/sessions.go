@@ -233,10 +233,7 @@ func newRemove() *cobra.Command {
 			case none:
 				return note(cmd, "no session is older than %s\n", x.OlderThan)
 			case !x.DryRun:
-				if err := document.Entitle(ctx, r, sessions); err != nil {
-					return err
-				}
-				return deleteSessions(cmd, sessions, x.Yes, x.JSON)
+				return deleteSessions(ctx, cmd, r, sessions, x.Yes, x.JSON)
 			}
 			if selects {
 				r.IdleTimeout = -1 // they are old
@@ -263,7 +260,8 @@ func named(ctx context.Context, r store.Reader, names []string, children bool) (
 }
 
 // deleteSessions deletes what was listed, having asked unless yes is said.
-func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON bool) error {
+func deleteSessions(ctx context.Context, cmd *cobra.Command, r store.Reader, sessions []session.Session,
+	yes, asJSON bool) error {
 	deleted := []string{}
 	report := func() error {
 		return answer(cmd, asJSON, map[string]any{"deleted": deleted}, "%s deleted\n",
@@ -275,6 +273,9 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 	if !yes {
 		if in, ok := cmd.InOrStdin().(*os.File); !ok || !isTerminal(in) || !isTerminal(cmd.ErrOrStderr()) {
 			return usagef("%s deletes for good, and there is nobody to ask; add --yes", cmd.Name())
+		}
+		if err := document.Entitle(ctx, r, sessions); err != nil {
+			return err
 		}
 		for i := range sessions {
 			if i == 20 && len(sessions) > 21 {

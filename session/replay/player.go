@@ -287,24 +287,35 @@ func (p *Player) answer(r *modelapi.Request, body []byte) (*answers.Step, int) {
 		if !found {
 			have, found = results[fmt.Sprint("#", i)]
 		}
-		want := cmp.Or(c.Error, document.Value(c.Output))
-		if c.used && c.command != "" {
-			want, _ = printed(c.ToolCall) // clients add other things to it than they did then, such as the id of a process
-		}
-		want = strings.TrimSpace(want)
-		// Clients say more to the model than they keep, and keep more in an object than they say.
-		isText := c.Error == "" && bytes.HasPrefix(c.Output, []byte(`"`))
-		switch o := (document.CompareOptions{}); {
-		case !found:
+		if !found {
 			note("%s was not called, or its result is not sent", c.Name)
-		case want == "" || c.Withheld || c.Truncated:
-		case !strings.Contains(o.Key(have), o.Key(want)) &&
-			(isText || have == "" || !strings.Contains(o.Key(want), o.Key(have))):
+		} else if want := c.result(); !c.resultsIn(have, want) {
 			have, want := whereDiffer(have, want)
 			note("%s results in %q instead of %q", c.Name, brief(have), brief(want))
 		}
 	}
 	return &s.Step, p.next - 1
+}
+
+// result is what the call resulted in.
+func (c *playedCall) result() string {
+	want := cmp.Or(c.Error, document.Value(c.Output))
+	if c.used && c.command != "" {
+		want, _ = printed(c.ToolCall) // clients add other things to it than they did then, such as the id of a process
+	}
+	return strings.TrimSpace(want)
+}
+
+// resultsIn reports whether what the model is told of the call is what it was told then, or nobody can know.
+func (c *playedCall) resultsIn(have, want string) bool {
+	if want == "" || c.Withheld || c.Truncated {
+		return true
+	}
+	var o document.CompareOptions
+	has, wants := o.Key(have), o.Key(want)
+	// Clients say more to the model than they keep, and keep more in an object than they say.
+	isText := c.Error == "" && bytes.HasPrefix(c.Output, []byte(`"`))
+	return strings.Contains(has, wants) || !isText && have != "" && strings.Contains(wants, has)
 }
 
 // said are the texts that follow the last answer in a request, and the results of calls there, by call and by place.
