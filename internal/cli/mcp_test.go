@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // TestMCP: an agent looks up past sessions with a client of the protocol, and what it asks for wrongly is explained.
@@ -17,12 +21,12 @@ func TestMCP(t *testing.T) {
 	cmd := exec.Command("agenttrace", "mcp", "--scores")
 	cmd.Env = append(os.Environ(), "AGENTTRACE_STORE="+path, "TZ=UTC")
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	connected, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer session.Close()
-	tools, err := session.ListTools(t.Context(), nil)
+	defer connected.Close()
+	tools, err := connected.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,7 @@ func TestMCP(t *testing.T) {
 		{"read_session", map[string]any{"session": main, "from": 1, "to": 1}, []string{"quality=0.5 fair"}, false},
 	} {
 		called[test.tool] = true
-		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: test.args})
+		result, err := connected.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: test.args})
 		if err != nil {
 			t.Errorf("%s %v: %v", test.tool, test.args, err)
 			continue
@@ -92,5 +96,36 @@ func TestMCP(t *testing.T) {
 		if tool.Annotations.ReadOnlyHint == (tool.Name == "score_session") {
 			t.Errorf("%s does not say whether it reads only", tool.Name)
 		}
+	}
+}
+
+// TestAToolsListIsWholeWhateverIsAskedFor: a list too long for a result is shorter, and has how it goes on.
+func TestAToolsListIsWholeWhateverIsAskedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	b := &store.Batch{}
+	for i := range 300 {
+		b.Sessions = append(b.Sessions, store.SessionChange{ID: fmt.Sprintf("ses_%03d", i), Start: epoch,
+			End: epoch + int64(i), Title: &store.Value{Text: strings.Repeat("title ", 60), At: 1}})
+	}
+	newStore(t, path, b)
+	call := `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}` + "\n"
+	cmd := exec.Command("agenttrace", "mcp", "--store", path)
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(call+call, 1, "initialize",
+		`{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`,
+		2, "tools/call", `{"name":"list_sessions","arguments":{"limit":300}}`))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	answer := decode[struct {
+		Result struct{ Content []struct{ Text string } }
+	}](t, lines[len(lines)-1])
+	list := decode[struct {
+		Sessions []json.RawMessage
+		Next     string
+	}](t, answer.Result.Content[0].Text)
+	if n := len(list.Sessions); n < 30 || n == 300 || list.Next == "" {
+		t.Errorf("%d sessions, next %q", n, list.Next)
 	}
 }

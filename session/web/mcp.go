@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -144,13 +145,19 @@ func (s *mcpServer) ask(m *mcp.Server, tool *mcp.Tool, operation string, argumen
 				query.Add(name, fmt.Sprint(v))
 			}
 		}
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/?"+query.Encode(), nil)
-		if err != nil {
-			return "", err
+		for {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/?"+query.Encode(), nil)
+			if err != nil {
+				return "", err
+			}
+			w := result{header: http.Header{}}
+			err = endpoints[op.ID](s.api, op, &w, r)
+			limit, _ := strconv.Atoi(query.Get("limit"))
+			if err != nil || w.Len() <= maxText || limit < 2 {
+				return cut(w.String(), "ask for less"), err
+			}
+			query.Set("limit", strconv.Itoa(limit/2)) // what is left out is behind "next"
 		}
-		w := result{header: http.Header{}}
-		err = endpoints[op.ID](s.api, op, &w, r)
-		return cut(w.String(), "ask for less"), err
 	})
 }
 
