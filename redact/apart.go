@@ -233,9 +233,9 @@ func (m *mention) reach() (from, to int) {
 		lo = skip(m.s, lo, lo+3, ", {")
 		return since(m.s, m.lo, from, "{}[];"), until(m.s, lo, to-lo, "{}[];")
 	}
-	// Nor does a word in a string of JSON own what is behind that string.
+	// Nor does a word in a string of JSON own what is behind that string, unless it asks for it.
 	if head := m.c.head(m.lo); head > from && !m.keyed {
-		if end := m.c.closing(head - 1); end > m.hi {
+		if end := m.c.closing(head - 1); end > m.hi && m.s[end-1] != '?' {
 			to = min(to, end)
 		}
 	}

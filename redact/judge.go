@@ -420,9 +420,14 @@ func looksUp(v string) bool {
 	calls := func(name string) bool { return strings.Contains(v, name+"(") }
 	name := v[:run(v, 0, word|dot)]
 	if name != "" && len(name) < len(v) {
-		return v[len(name)] == '[' || v[len(name)] == '(' && has("lookups", name[strings.LastIndexByte(name, '.')+1:])
+		rest := v[len(name)+1:] // Final[bytes] is a type
+		return v[len(name)] == '[' && (rest == "" || class[rest[0]]&lower == 0) ||
+			v[len(name)] == '(' && has("lookups", name[strings.LastIndexByte(name, '.')+1:])
 	}
-	return len(v) > 1 && (placeholder(v) || reference(v)) &&
+	if len(v) < 2 || oneByteOf("{(%", v[1]) && !oneByteOf("})>", v[len(v)-1]) { // #{ before a string
+		return false
+	}
+	return (placeholder(v) || reference(v)) &&
 		(!strings.ContainsAny(v, quotes) || slices.ContainsFunc(words["lookups"], calls))
 }
 
