@@ -297,8 +297,8 @@ func (m *mention) near(t *token, by join) bool {
 		return false
 	}
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
-	if (m.class == hint || by != argument && f.kind.identifies() && (m.class <= countable || t.hi-t.lo == 40) || f.kind == aToken && m.class == keyed) &&
-		!m.hints(t) {
+	digest := by != argument && f.kind.identifies() && (m.class <= countable || t.hi-t.lo == 40)
+	if (m.class == hint || digest || f.kind == aToken && m.class == keyed) && !m.hints(t) {
 		return false
 	}
 	f.join, f.class = by, m.class

@@ -136,7 +136,7 @@ func (m *mention) wrapped(i int) (lo, hi int) {
 		ends := hi < len(s) && s[hi] == '}' && (hi+1 == len(s) || oneByteOf(";\n\"' ", s[hi+1]))
 		return unless(!ends, i+1, hi) // {a}b is a password that begins with a brace
 	}
-	for _, b := range [...][2]string{{"q(", ")"}, {"%q(", ")"}, {"q{", "}"}, {"[[", "]]"}} { // strings of Perl and Lua
+	for _, b := range [...][2]string{{"q(", ")"}, {"%q(", ")"}, {"q{", "}"}, {"[[", "]]"}} { // strings of Perl, Ruby and Lua
 		if lo = i + len(b[0]); m.join <= spaced && strings.HasPrefix(s[i:], b[0]) && lo < len(s) {
 			hi = lo + strings.Index(s[lo:until(s, lo, maxJudged, "\n")]+b[1], b[1])
 			if m.quoted = b[0] != "[[" || strings.IndexByte(s[lo:hi], ',') < 0; m.quoted { // [[0, 1], [2]] is a list
@@ -377,7 +377,7 @@ func (m *mention) element(i int) (lo, hi int) {
 		if k < 0 || !m.c.afford(k/8) {
 			return 0, 0
 		}
-		if hi += k; !m.c.v.encodes(hi, '&') || m.c.v.encodes(m.lo-1, '&') {
+		if hi += k; !m.c.v.hides(hi, m.lo, '&') {
 			break
 		}
 	}
@@ -461,8 +461,8 @@ func (m *mention) wordEnd(i int) int {
 		c.wordFrom, c.wordTo, c.wordQuery = i, wordStop(s, i, m.query), m.query
 		// password=Sun%26Flower&user=bob: what a URL encodes ends nothing, unless all of it is encoded.
 		// So does a quote in XML: password=it&apos;s
-		for end := c.wordTo; end < len(s) && (c.v.encodes(end, '%') && !c.v.encodes(i-1, '%') ||
-			oneByteOf(quotes, s[end]) && c.v.encodes(end, '&') && !c.v.encodes(i-1, '&')); {
+		for end := c.wordTo; end < len(s) && (c.v.hides(end, i, '%') ||
+			oneByteOf(quotes, s[end]) && c.v.hides(end, i, '&')); {
 			end = wordStop(s, end+1, m.query)
 			c.wordTo = end
 		}
@@ -486,7 +486,8 @@ func (m *mention) wordEnd(i int) int {
 	return end
 }
 
-// templateEnd returns the end of what a program fills in at i, 0 where there is none: ${{ a.b }} and {{ a }} have spaces.
+// templateEnd returns the end of what a program fills in at i, 0 where there is none: ${{ a.b }} and {{ a }} have
+// spaces.
 func templateEnd(s string, i, end int) int {
 	for _, t := range [...][2]string{{"${{", "}}"}, {"{{", "}}"}, {"${", "}"}, {"$(", ")"}, {"<%", "%>"}} {
 		if end-i < maxJudged && strings.HasPrefix(s[i:end], t[0]) {
@@ -504,7 +505,8 @@ func templateEnd(s string, i, end int) int {
 // groups of four letters are a password that Google makes for a program.
 func groupsEnd(s string, i, end int) int {
 	if hi := i + 19; end == i+4 && hi <= len(s) && run(s[:hi], i, lower|digit|space) == hi &&
-		s[i+9] == ' ' && s[i+14] == ' ' && strings.Count(s[i:hi], " ") == 3 && byChance(strings.ReplaceAll(s[i:hi], " ", ""), 48) {
+		s[i+9] == ' ' && s[i+14] == ' ' && strings.Count(s[i:hi], " ") == 3 &&
+		byChance(strings.ReplaceAll(s[i:hi], " ", ""), 48) {
 		return hi
 	}
 	for end >= i+3 && end < min(i+10, len(s)) && s[end] == ' ' && strings.Trim(s[i:end], "0123456789 ") == "" {

@@ -399,7 +399,7 @@ func (m *mention) joined(i int) bool {
 	// What is redacted already has had its secret, and tokens that are counted have none: nothing near it is looked at for
 	// the same label.
 	m.settled = v != "" && (marked(v) || m.class == countable && number(v)) || strings.HasPrefix(v, "ENC[") // of SOPS
-	m.lookup = (m.join <= spaced || m.join == setting) && looksUp(v)
+	m.lookup = (m.join <= spaced || m.join == setting) && isLookup(v)
 	// Where nothing but a value can be, as in an element of XML, it goes whatever it looks like.
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) && !(m.class == countable && message(v)) ||
 		m.secret(lo, hi) {
@@ -414,9 +414,9 @@ func (m *mention) joined(i int) bool {
 	return false
 }
 
-// looksUp reports whether v looks a value up, which has at most another for when there is none: ${NAME}, cfg["name"],
+// isLookup reports whether v looks a value up, which has at most another for when there is none: ${NAME}, cfg["name"],
 // getenv("NAME"), {{ lookup('name') }}, but not {{ 'SECRET' | hash }}.
-func looksUp(v string) bool {
+func isLookup(v string) bool {
 	calls := func(name string) bool { return strings.Contains(v, name+"(") }
 	name := v[:run(v, 0, word|dot)]
 	if name != "" && len(name) < len(v) {
@@ -435,14 +435,14 @@ func looksUp(v string) bool {
 func (m *mention) others(i int) {
 	for m.join == prose || m.join == bare || m.quoted {
 		i = skip(m.s, i, i+1, quotes)
-		if next := skip(m.s, i, len(m.s), " "); m.quoted && m.join <= spaced && next < len(m.s) && next > i &&
-			oneByteOf(quotes, m.s[next]) && m.s[next] == m.s[i-1] { // of several lines: "SEC" \␤ "RET"
-			if !m.found(next+1, m.c.closing(next)) {
+		if lo, hi := m.continued(i); hi > 0 {
+			if !m.found(lo, hi) {
 				return
 			}
-			i = m.c.closing(next)
+			i = hi
 			continue
-		} else if m.quoted && m.join != prose && !strings.HasPrefix(m.s[i:], " -> ") { // a change that Terraform plans
+		}
+		if m.quoted && m.join != prose && !strings.HasPrefix(m.s[i:], " -> ") { // a change that Terraform plans
 			return
 		}
 		k := slices.IndexFunc(words["others"], func(w string) bool { return strings.HasPrefix(m.s[i:], w) })
@@ -460,6 +460,17 @@ func (m *mention) others(i int) {
 			return
 		}
 	}
+}
+
+// continued returns the bounds of the string that continues the one whose quote ends at i: "SEC" \␤ "RET". They are 0
+// where there is none.
+func (m *mention) continued(i int) (lo, hi int) {
+	next := skip(m.s, i, len(m.s), " ")
+	if !m.quoted || m.join > spaced || next == i || next == len(m.s) || !oneByteOf(quotes, m.s[next]) ||
+		m.s[next] != m.s[i-1] {
+		return 0, 0
+	}
+	return next + 1, m.c.closing(next)
 }
 
 // found finds s[lo:hi] where it is a secret.

@@ -233,7 +233,8 @@ func (k *keyName) described(x *wordsOfKey, i int) bool {
 	next, last := x.lower[x.ends[i]:x.ends[i+1]], x.lower[x.ends[len(x.ends)-2]:]
 	return has("describing", next) || has("describing", last) || k.class <= countable && !has("valued", next) ||
 		// access_key_id: the public half; UserSecretsId of .NET
-		next == "id" && (k.joined == "secret" && x.lower[x.ends[i]-1] == 's' || strings.HasSuffix(k.joined, "key") || strings.HasSuffix(k.joined, "credential"))
+		next == "id" && (k.joined == "secret" && x.lower[x.ends[i]-1] == 's' ||
+			strings.HasSuffix(k.joined, "key") || strings.HasSuffix(k.joined, "credential"))
 }
 
 // behind returns the class of the name after the word owner, in key.

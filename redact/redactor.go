@@ -115,7 +115,7 @@ func spared(class keyClass, s string) bool {
 		s = s[afterScheme(s, 0, len(s)):]
 	}
 	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || reference(s) ||
-		strings.IndexByte(s, '_') > 0 && run(s, 0, upper|under) == len(s) || // REPLACE_ME
+		constant(s) || // REPLACE_ME
 		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && placeholder(s) || message(s) || says(s) ||
 		has("passwordWords", s) // {"password": "Passwort"} of a translation
 }

@@ -102,12 +102,18 @@ func (m *mention) knownKind(v string) kind {
 // isCode reports whether v is a call, a type, a command, a regular expression, an expression or the name of a variable.
 func (m *mention) isCode(v string) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
-		!(chancy(v) && look(v).bothCases()) && slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
-		strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v) || // NAME_OF_A_VARIABLE
+		!(chancy(v) && look(v).bothCases()) &&
+			slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
+		constant(v) ||
 		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
 			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
 		call(v) && (!m.quoted || v[len(v)-1] == '(' || strings.ContainsAny(v, ")]")) || colour(v) ||
 		strings.Contains(v, "::") && len(v) < 40 || !m.quoted && (expression(v) || m.join == cell && commandLine(v))
+}
+
+// constant reports whether v is NAME_OF_A_VARIABLE.
+func constant(v string) bool {
+	return strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v)
 }
 
 // commandLine reports whether v is a name with flags: cut -d= -f1.

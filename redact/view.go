@@ -70,6 +70,10 @@ func (v *view) encodes(i int, sign byte) bool {
 	return i == h.at && h.n > 0 && v.raw[h.from] == sign
 }
 
+// hides reports whether the byte at is encoded with sign, and what is before the value at i is not: it is part of the
+// value, whatever it is.
+func (v *view) hides(at, i int, sign byte) bool { return v.encodes(at, sign) && !v.encodes(i-1, sign) }
+
 // hiding are what hides text begins with.
 var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "=\n", "=\r\n", "<t", "</t",
 	"\xe2\x80", "\xc2", "\xef\xbb\xbf"}

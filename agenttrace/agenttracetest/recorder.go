@@ -8,8 +8,9 @@
 //	for _, st := range rec.Events().Statuses() { … }
 //	if err := rec.Err(); err != nil { … }
 //
-// It asserts nothing. What is told of a thing after its end is in no span: Dropped of the tracer counts it, and
-// [go.opentelemetry.io/otel.SetErrorHandler] gets it, and values that are no JSON.
+// It asserts nothing. A method that is called on a turn or a tool call after its end changes no span: Dropped of the
+// tracer counts the call, and the handler of [go.opentelemetry.io/otel.SetErrorHandler] gets an error, as for values
+// that are no JSON.
 package agenttracetest
 
 import (

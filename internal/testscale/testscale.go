@@ -208,7 +208,8 @@ func MustAddress() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// Script executes SQL on the SQLite database at a path, as another program does. It makes the database if there is none.
+// Script executes SQL on the SQLite database at a path, as another program does. It makes the database if there is
+// none.
 func Script(t testing.TB, path, script string) {
 	t.Helper()
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)

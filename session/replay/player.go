@@ -306,7 +306,8 @@ func (c *playedCall) result() string {
 	return strings.TrimSpace(want)
 }
 
-// resultsIn reports whether what the model is told of the call is what it was told then, or nobody can know.
+// resultsIn reports whether the result that the request has for the call is the recorded one. It does so too where the
+// recording does not have the whole result.
 func (c *playedCall) resultsIn(have, want string) bool {
 	if want == "" || c.Withheld || c.Truncated {
 		return true

@@ -234,10 +234,12 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, c := range doc.Children {
 		kind, text := "fork", cmp.Or(document.Line(c.Title), "Untitled session")
+		answering := c.ToolCallID != ""
 		for _, m := range doc.Messages() { // a sub-agent begins while somebody answers
-			if c.ToolCallID != "" || m.CreatedAt <= c.CreatedAt && c.CreatedAt <= m.UpdatedAt {
-				kind = "sub-agent"
-			}
+			answering = answering || m.CreatedAt <= c.CreatedAt && c.CreatedAt <= m.UpdatedAt
+		}
+		if answering {
+			kind = "sub-agent"
 		}
 		if n := numbers[c.MessageID]; n > 0 {
 			text += fmt.Sprintf(" (turn %d)", n)
