@@ -75,7 +75,10 @@ func formField(s string, lo, hi int) int {
 	}
 	for i := until(s, hi, maxKey, "\n"); i+1 < len(s) && i < hi+maxStatement; i = until(s, i+1, maxKey, "\n") {
 		if next := skip(s, i+1, i+2, "\r"); next < len(s) && s[next] == '\n' {
-			return skip(s, next+1, next+4, "\n")
+			if strings.HasPrefix(s[next+1:], "\n\n") { // each \r\n of JSON is two in the view
+				return next + 3
+			}
+			return next + 1
 		}
 	}
 	return 0
