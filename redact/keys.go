@@ -90,7 +90,11 @@ func (k *keyName) entries() (out []entry) {
 		out = append(out, entry{rule: nameRule, literal: text, fold: strings.ToLower(text) == text, key: k,
 			from: indexFold(text, name), n: len(name)})
 	}
-	for _, text := range words["spellings of "+k.joined] {
+	spellings := words["spellings of "+k.joined]
+	if name := k.joined; lists["inIdentifiers"][name] {
+		spellings = slices.Concat(spellings, []string{"_" + name, name + "_", strings.ToUpper(name), name + "="})
+	}
+	for _, text := range spellings {
 		name := k.joined
 		if indexFold(text, name) < 0 {
 			name = name[:2] // pw
