@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -224,10 +225,7 @@ var (
 var nowhere = context.Background()
 
 func newMetrics(o Options, names genAI, f *filter) *metrics {
-	provider := o.MeterProvider
-	if provider == nil {
-		provider = otel.GetMeterProvider()
-	}
+	provider := cmp.Or(o.MeterProvider, otel.GetMeterProvider())
 	meter := provider.Meter(semconv.ScopeName, metric.WithSchemaURL(semconv.SchemaURL),
 		metric.WithInstrumentationVersion(version()))
 	m := &metrics{filter: f}

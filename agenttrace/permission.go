@@ -71,9 +71,7 @@ type Rule struct {
 func (r Rule) sessionScope(now time.Time) Rule {
 	r.Permission, r.Pattern = validUTF8(r.Permission), cmp.Or(validUTF8(r.Pattern), "*")
 	r.Source = SourceSession
-	if r.AddedAt == 0 {
-		r.AddedAt = now.UnixMilli()
-	}
+	r.AddedAt = cmp.Or(r.AddedAt, now.UnixMilli())
 	return r
 }
 

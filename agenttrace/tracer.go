@@ -101,10 +101,7 @@ type Tracer struct {
 
 // New returns a tracer. It never fails and needs no closing; shutting down the tracer provider is the caller's.
 func New(o Options) *Tracer {
-	tp := o.TracerProvider
-	if tp == nil {
-		tp = otel.GetTracerProvider()
-	}
+	tp := cmp.Or(o.TracerProvider, otel.GetTracerProvider())
 	names := newGenAI(o)
 	t := &Tracer{
 		tracer: tp.Tracer(semconv.ScopeName, trace.WithSchemaURL(semconv.SchemaURL),

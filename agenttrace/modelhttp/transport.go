@@ -90,9 +90,7 @@ type Transport struct {
 // New returns a transport that records with the tracer, which may be nil: then nothing is recorded.
 func New(tracer *agenttrace.Tracer, o Options) *Transport {
 	o.Agent = cmp.Or(o.Agent, filepath.Base(os.Args[0]))
-	if o.Base == nil {
-		o.Base = http.DefaultTransport
-	}
+	o.Base = cmp.Or(o.Base, http.DefaultTransport)
 	o.MaxConversations = positive(o.MaxConversations, 10_000)
 	o.MaxBytes = positive(o.MaxBytes, 64<<20)
 	o.MaxBodyBytes = positive(o.MaxBodyBytes, 32<<20)

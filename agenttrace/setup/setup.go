@@ -19,6 +19,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -358,9 +359,7 @@ func (s sessionSampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace.Sam
 			case semconv.SessionRootIDKey:
 				id = kv.Value.AsString()
 			case semconv.SessionIDKey:
-				if id == "" {
-					id = kv.Value.AsString()
-				}
+				id = cmp.Or(id, kv.Value.AsString())
 			}
 		}
 	}

@@ -7,6 +7,7 @@
 package sessionview
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -327,12 +328,8 @@ const (
 
 // limit bounds what clients that are slow, or many, take of a server.
 func limit(s *http.Server) {
-	if s.ReadHeaderTimeout == 0 {
-		s.ReadHeaderTimeout = headerTimeout
-	}
-	if s.IdleTimeout == 0 {
-		s.IdleTimeout = time.Minute
-	}
+	s.ReadHeaderTimeout = cmp.Or(s.ReadHeaderTimeout, headerTimeout)
+	s.IdleTimeout = cmp.Or(s.IdleTimeout, time.Minute)
 	s.MaxHeaderBytes = maxHeader
 	c := &connections{waiting: make(map[net.Conn]time.Time)}
 	s.ConnState = c.changed

@@ -91,13 +91,15 @@ func replayFormats() string {
 
 // check finds what on the command line contradicts itself.
 func (p *replayer) check() error {
-	switch {
+	switch writes := p.Format != "" || p.Output != ""; {
 	case p.Format != "" && p.Format != replay.BundleName && replay.FormatOf(p.Format) == nil:
 		return usagef("unknown format %q: use %s", p.Format, either(replay.Names()))
+	case p.Run && p.Format == replay.BundleName:
+		return usagef("a bundle is not a request; use --format %s with --run",
+			either(replay.Names()[:len(replay.Names())-1]))
+	case p.Run && p.Timeout <= 0:
+		return usagef("--timeout %s is not a time to wait; give more than 0", p.Timeout)
 	case p.Run:
-		return p.checkRun()
-	}
-	switch writes := p.Format != "" || p.Output != ""; {
 	case !writes && (p.Model != "" || p.Effort != ""):
 		return usagef("--model and --effort are for requests; add --format or --run")
 	case p.Output != "" && p.Format == "" && !p.toDirectory():
@@ -105,17 +107,6 @@ func (p *replayer) check() error {
 	case p.Format != "" && p.toDirectory():
 		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file",
 			p.Output)
-	}
-	return nil
-}
-
-func (p *replayer) checkRun() error {
-	switch {
-	case p.Format == replay.BundleName:
-		return usagef("a bundle is not a request; use --format %s with --run",
-			either(replay.Names()[:len(replay.Names())-1]))
-	case p.Timeout <= 0:
-		return usagef("--timeout %s is not a time to wait; give more than 0", p.Timeout)
 	}
 	return nil
 }
@@ -190,11 +181,7 @@ func (p *replayer) client() (*replay.Client, error) {
 	if _, err := c.URL(); err != nil {
 		return nil, usagef("%w", err)
 	}
-	env := c.Format.KeyEnv
-	if p.KeyEnv != "" {
-		env = p.KeyEnv
-	}
-	if env != "" {
+	if env := cmp.Or(p.KeyEnv, c.Format.KeyEnv); env != "" {
 		c.Key = os.Getenv(env)
 	}
 	if c.Key == "" && p.KeyEnv != "" {

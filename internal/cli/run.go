@@ -313,19 +313,14 @@ func (r *recorderProcess) start(record *runRecord) error {
 	for _, file := range r.cmd.ExtraFiles[:2] {
 		unblock(file)
 	}
-	r.pass(record.Servers, to)
+	passFirst()
+	r.tee = recorder.NewTee(recorder.NewTransport(), to)
+	r.servers.pass(r.listener, record.Servers, r.tee)
 	if err := json.NewEncoder(r.to).Encode(record); err != nil {
 		r.ran.Problems = append(r.ran.Problems, err.Error())
 	}
 	go r.watch(from)
 	return nil
-}
-
-// pass passes requests to models on, and writes copies of them.
-func (r *recorderProcess) pass(servers map[string]string, copies *os.File) {
-	passFirst()
-	r.tee = recorder.NewTee(recorder.NewTransport(), copies)
-	r.servers.pass(r.listener, servers, r.tee)
 }
 
 // collectGarbageLess has garbage collected less often, in bounded memory, unless the environment decides on it.

@@ -160,9 +160,7 @@ func (doc *Document) turnReplay(number int, checked map[*Message]*TurnEligibilit
 		r.miss(Missing{What: MissingUserMessage, Why: "the turn's user message has not arrived"})
 	} else {
 		r.MessageID = question.ID
-		if r.Model == nil {
-			r.Model = question.Model
-		}
+		r.Model = cmp.Or(r.Model, question.Model)
 	}
 	if r.Model == nil || r.Model.ModelID == "" {
 		r.miss(Missing{What: MissingModel, Why: "no source reports the model"})
@@ -420,9 +418,7 @@ func (doc *Document) FindNotices(in Input) {
 	}
 	for i := range found {
 		n := &found[i]
-		if n.Turn == 0 {
-			n.Turn = turns[n.MessageID]
-		}
+		n.Turn = cmp.Or(n.Turn, turns[n.MessageID])
 		if n.SpanID != "" {
 			continue // there may be as many of them as spans
 		}

@@ -296,10 +296,7 @@ func (r Reader) selected(ctx context.Context, q store.SessionQuery, status strin
 		return r.Sessions(ctx, q)
 	}
 	return func(yield func(session.Session, error) bool) {
-		limit := q.Limit
-		if limit == 0 {
-			limit = 50
-		}
+		limit := cmp.Or(q.Limit, 50)
 		q.Limit = -1
 		now, idleTimeout := r.limits()
 		if seen := now.Add(-idleTimeout); (status == string(ActivityBusy) || status == string(ActivityRetrying)) &&

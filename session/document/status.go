@@ -2,6 +2,7 @@ package document
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -521,10 +522,7 @@ func changed(before, after *Status) (News, bool) {
 	}
 	st := *after
 	st.LastMessage = nil
-	at := st.Since
-	if at == 0 {
-		at = st.UpdatedAt
-	}
+	at := cmp.Or(st.Since, st.UpdatedAt)
 	return News{Event: NewsStatus, At: at, Status: &st}, true
 }
 

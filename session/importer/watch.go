@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,7 @@ type Watch struct {
 
 // Run watches until ctx ends, and then returns nil.
 func (w *Watch) Run(ctx context.Context) error {
-	if w.Quiet == 0 {
-		w.Quiet = 500 * time.Millisecond
-	}
+	w.Quiet = cmp.Or(w.Quiet, 500*time.Millisecond)
 	for again := 120 * w.Quiet; ; {
 		err := w.run(ctx, again)
 		if ctx.Err() != nil || err == nil {

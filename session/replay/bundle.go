@@ -89,9 +89,7 @@ func ForTurn(doc *document.Document, t *session.Transcript, turn int, model, eff
 	if model != "" {
 		b.Model.ModelID, b.Model.Variant = model, ""
 	}
-	if effort != "" {
-		b.Model.Variant = effort
-	}
+	b.Model.Variant = cmp.Or(effort, b.Model.Variant)
 	return b, nil
 }
 

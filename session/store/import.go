@@ -345,10 +345,7 @@ func (i *importer) mergeState(in *State, by int) {
 func (i *importer) mergeRow(imported *Imported, cost, storedCost float64) (by int) {
 	w, in := i.work, &imported.Session
 	old, archived := w.row.Session, w.archived(in.ArchivedAt)
-	by = compareImportedSessions(in, &old)
-	if by == 0 {
-		by = cmp.Compare(math.Round(cost*1e9), math.Round(storedCost*1e9))
-	}
+	by = cmp.Or(compareImportedSessions(in, &old), cmp.Compare(math.Round(cost*1e9), math.Round(storedCost*1e9)))
 	if g := imported.Grown; g != nil && by < 0 && compareImportedSessions(&g.Before.Session, &old) == 0 {
 		by = 1
 	}

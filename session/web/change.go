@@ -121,9 +121,7 @@ func (a *Backend) annotate(ctx context.Context, s store.Service, p sessionPath, 
 	if err := b.check(&row); err != nil {
 		return n, err
 	}
-	if row.Author == "" {
-		row.Author = a.Author
-	}
+	row.Author = cmp.Or(row.Author, a.Author)
 	if row.MessageID, row.PartID, err = AnnotationTarget(ctx, s, p.ID, b.Turn, b.PartID); err != nil {
 		return n, err
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -353,9 +354,7 @@ func (a *api) sessionEvents(w http.ResponseWriter, r *http.Request, p sessionEve
 			return err
 		}
 		n := len(o.Turns)
-		if first == 0 {
-			first = max(1, n-p.Turns+1)
-		}
+		first = cmp.Or(first, max(1, n-p.Turns+1))
 		if n > 0 {
 			err = o.Load(ctx, min(first, n), n)
 		}

@@ -55,9 +55,7 @@ type asset struct {
 // newPages returns the handler of the pages of a store. Pages of one that cannot be changed have no forms for that, and
 // if its changes are not counted, pages are not updated while they are open.
 func newPages(b Backend, o Options) http.Handler {
-	if o.Zone == nil {
-		o.Zone = time.UTC
-	}
+	o.Zone = cmp.Or(o.Zone, time.UTC)
 	v := &pages{Options: o, Backend: b, assets: make(map[string]asset)}
 	for name, mediaType := range map[string]string{"view.css": "text/css; charset=utf-8",
 		"view.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {

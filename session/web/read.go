@@ -56,10 +56,7 @@ func (a *api) read(ctx context.Context, p documentParams) (*document.Document, e
 	if err != nil {
 		return nil, err
 	}
-	from, to := max(1, p.From), p.To
-	if to == 0 {
-		to = len(o.Turns)
-	}
+	from, to := max(1, p.From), cmp.Or(p.To, len(o.Turns))
 	switch {
 	case from > len(o.Turns):
 		return nil, noTurn(p.ID, "from", from, len(o.Turns))
@@ -314,9 +311,7 @@ func (a *Backend) locateIn(ctx context.Context, id, trace, span string, found *l
 		if span != "" {
 			found.SpanID, found.Kind, found.PartID = span, s.Kind, s.PartID
 		}
-		if found.MessageID == "" {
-			found.MessageID = s.MessageID
-		}
+		found.MessageID = cmp.Or(found.MessageID, s.MessageID)
 	}
 	if found.MessageID == "" {
 		return nil

@@ -46,22 +46,19 @@ var csvColumns = []string{
 }
 
 // csvEncoder writes sessions one after the other under one header. It is not safe for concurrent use.
-type csvEncoder struct {
-	w      *csv.Writer
-	header bool
-}
+type csvEncoder struct{ w *csv.Writer }
 
 // csvNewEncoder returns an Encoder that writes to w. The header is written with the first session.
-func csvNewEncoder(w io.Writer) *csvEncoder { return &csvEncoder{w: csv.NewWriter(w)} }
+func csvNewEncoder(w io.Writer) *csvEncoder {
+	e := &csvEncoder{csv.NewWriter(w)}
+	_ = e.w.Write(csvColumns) // an error is that of Flush, here and below
+	return e
+}
 
 // Encode writes the rows of one session, in canonical order, and flushes them. It does not change s. A column that
 // cannot be read (no JSON, another kind) gives empty cells, not an error: [session.Check] reports it.
 func (e *csvEncoder) Encode(s *codec.Session) (err error) {
 	defer wrapWriting(s, &err)
-	if !e.header {
-		e.header = true
-		_ = e.w.Write(csvColumns) // an error is that of Flush, here and below
-	}
 	t := s.Sorted()
 	numbers, places := document.TurnNumbers(t), document.PlaceAnnotations(t, s.Annotations)
 	annotations := places.Session // of the rows to come

@@ -286,9 +286,7 @@ func (s *stream) attachByID() {
 	tied, calls := make(map[string]*turn), make(map[string][]*turn)
 	learn := func(n *node) {
 		for _, id := range n.ties() {
-			if tied[id] == nil {
-				tied[id] = n.turn
-			}
+			tied[id] = cmp.Or(tied[id], n.turn)
 		}
 		request := func(id string) {
 			if id != "" && !slices.Contains(calls[id], n.turn) {

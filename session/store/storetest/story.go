@@ -108,7 +108,8 @@ func (h *harness) run(lines []string) {
 			steps = append(steps, func(s Store) { h.failed = actions[verb](h, s, h.args(rest)) })
 		case strings.HasPrefix(line, "= "):
 			read, want, _ := strings.Cut(line[2:], " =>")
-			c := check{read, strings.Join(append(words1(want), block("  ")...), "\n")}
+			lines := append([]string{strings.TrimSpace(want)}, block("  ")...)
+			c := check{read, strings.TrimPrefix(strings.Join(lines, "\n"), "\n")}
 			checks = append(checks, c)
 			steps = append(steps, func(s Store) { h.read(s, c) })
 		default:
@@ -149,14 +150,6 @@ func (h *harness) run(lines []string) {
 		}
 		h.story(changes, see)
 	}
-}
-
-// words1 is the rest of a line, if there is one.
-func words1(rest string) []string {
-	if rest = strings.TrimSpace(rest); rest == "" {
-		return nil
-	}
-	return []string{rest}
 }
 
 // args are the words of a line. Reading one that is not there fails.
