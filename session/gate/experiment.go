@@ -96,10 +96,13 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 }
 
 // passes has 1 for each run that passed, and 0 for the others.
-func passes(runs []*Run) []float64 {
+func passes(runs []*Run) []float64 { return ones(runs, func(r *Run) bool { return r.Passed }) }
+
+// ones has 1 for each run that is so, and 0 for the others.
+func ones(runs []*Run, is func(*Run) bool) []float64 {
 	v := make([]float64, len(runs))
 	for i, r := range runs {
-		if r.Passed {
+		if is(r) {
 			v[i] = 1
 		}
 	}
@@ -587,7 +590,7 @@ func leastP(have, good, bad int) float64 {
 
 // splitOf names the two groups into which a step splits the runs.
 func splitOf(runs []*Run, a, b supported) string {
-	has := func(run *Run) bool { return slices.Contains(a.runs, run) || slices.Contains(b.runs, run) }
+	has := func(run *Run) bool { return a.has(run) || b.has(run) }
 	split := make([]byte, len(runs))
 	for i, run := range runs {
 		if has(run) == has(runs[0]) {

@@ -370,7 +370,7 @@ func (c *comparison) steps() {
 	for _, of := range c.cases {
 		was, now := support(c.was[of], false), support(c.now[of], false)
 		for _, f := range unite(was, now) {
-			p := pair{was[f].shares(c.was[of]), now[f].shares(c.now[of])}
+			p := pair{ones(c.was[of], was[f].has), ones(c.now[of], now[f].has)}
 			all[of] = append(all[of], compared{f, was[f], now[f], p})
 			shares[f.text] = append(shares[f.text], p)
 			comparisons++
@@ -418,16 +418,8 @@ type supported struct {
 // first is the median of the places.
 func (s supported) first() float64 { return median(s.at) }
 
-// shares has 1 for each of the runs that has the feature, and 0 for the others.
-func (s supported) shares(runs []*Run) []float64 {
-	all := make([]float64, len(runs))
-	for i, run := range runs {
-		if slices.Contains(s.runs, run) {
-			all[i] = 1
-		}
-	}
-	return all
-}
+// has reports whether a run has the feature.
+func (s supported) has(run *Run) bool { return slices.Contains(s.runs, run) }
 
 func support(runs []*Run, detailed bool) map[feature]supported {
 	all := map[feature]supported{}
@@ -481,6 +473,7 @@ var wordsFile string
 // phrases has a template for each form of a verdict that is a text, and the words of an assertion by its key.
 var phrases = document.NewPhrases(wordsFile, template.FuncMap{
 	"percents": percents, "limits": limits, "list": func(all []string) string { return strings.Join(all, ", ") },
+	"cases": func(all []string) string { return strings.Join(all, "; ") },
 	// cell makes a text fit into a cell of a table of Markdown, xml and json into a value of those.
 	"cell": func(s string) string {
 		return strings.NewReplacer("|", "\\|", "<", "&lt;", "`", "\\`", "*", "\\*", "_", "\\_").Replace(document.OneLine(s))
@@ -549,12 +542,4 @@ func (v *Verdict) Sections() []Section {
 }
 
 // Unmatched names the cases that have no runs on the other side.
-func (v *Verdict) Unmatched() (lines []string) {
-	if len(v.Missing) > 0 {
-		lines = append(lines, document.OneLine("not run now, so not compared: "+strings.Join(v.Missing, "; ")))
-	}
-	if len(v.New) > 0 {
-		lines = append(lines, document.OneLine("not in the baseline: "+strings.Join(v.New, "; ")))
-	}
-	return lines
-}
+func (v *Verdict) Unmatched() []string { return phrases.Facts("unmatched", v) }

@@ -16,8 +16,7 @@ import (
 //
 // Content that the application withholds is there as "{}" or "<elided>".
 var adk = Dialect{
-	Name:  "adk",
-	Title: "Google ADK",
+	Name: "adk",
 	Spans: func(s *Span) bool { // also of what an instrumentation of the model's client emits in ADK's place
 		return s.Scope.Name() == adkScope || s.Has("gcp") &&
 			s.Attrs().Any(adkPrefix+"invocation_id", adkPrefix+"event_id", adkPrefix+"llm_request")

@@ -19,8 +19,7 @@ import (
 // their own traces in versions 5 and 6, which the call's id alone joins to it. And the root of a call over several
 // steps holds the tokens of the last one in versions 4 and 5, which is why they are not taken for the turn's.
 var aiSDK = Dialect{
-	Name:  "ai-sdk",
-	Title: "Vercel AI SDK",
+	Name: "ai-sdk",
 	Spans: func(s *Span) bool { // of either family: an application may pass a tracer with a scope of its own
 		return s.Scope.Name() == "gen_ai" && s.Has("gen_ai") ||
 			s.Has("ai") && (s.Has("gen_ai") || aiOperation(s) != "")

@@ -20,7 +20,6 @@ import (
 var claudeCode = Dialect{
 	Name:    "claude-code",
 	Prompts: true,
-	Title:   "Claude Code",
 	Spans: func(s *Span) bool {
 		return strings.HasPrefix(s.Name(), claudePrefix) || strings.HasPrefix(s.Scope.Name(), claudeScope)
 	},

@@ -24,7 +24,6 @@ var codex = Dialect{
 	Name:    "codex",
 	Prompts: true,
 	Threads: true,
-	Title:   "Codex CLI",
 	Spans: func(s *Span) bool {
 		return hasPrefix(s.Scope.Name(), "codex", "Codex") ||
 			strings.HasPrefix(s.Attrs().Str("code.module.name"), "codex_")
@@ -249,10 +248,10 @@ func codexDecision(a Attrs) *fact.Decision {
 	return d
 }
 
-// readCodexResult reads the end of a tool call, which has no content in an event on a span.
 // codexExit is how the output of a command begins that failed: for the program its tool has succeeded.
 var codexExit = lazy.Regexp(`^(?:[A-Z][a-zA-Z ]+: .*\n)*(?:Process exited with code|Exit code:) -?[1-9]`)
 
+// readCodexResult reads the end of a tool call, which has no content in an event on a span.
 func readCodexResult(f *fact.Fact, a Attrs) {
 	success, reported := a.Bool("success")
 	success = success && !codexExit().MatchString(a.Str("output"))

@@ -27,8 +27,6 @@ import (
 type Dialect struct {
 	// Name is stored with everything that was read by the dialect.
 	Name string
-	// Title is what people call the client or convention.
-	Title string
 
 	// Spans reports whether a span is of the dialect, Records whether a log record is. They must be
 	// cheap: they see everything that passes, noise included. Nil recognizes nothing.

@@ -26,7 +26,6 @@ import (
 // said is in its records, where its user asked for it.
 var acmeCoder = Dialect{
 	Name:       "acme-coder",
-	Title:      "Acme Coder",
 	Prompts:    true, // the user's text comes by itself, in a record
 	Spans:      func(s *Span) bool { return s.Scope.Name() == "acme-coder" },
 	Records:    func(r *Record) bool { return r.Scope.Name() == "acme-coder" },

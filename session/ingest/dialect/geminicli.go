@@ -19,7 +19,6 @@ import (
 var geminiCLI = Dialect{
 	Name:    "gemini-cli",
 	Prompts: true,
-	Title:   "Gemini CLI",
 	Spans:   func(s *Span) bool { return s.Scope.Name() == geminiName },
 	Records: func(r *Record) bool {
 		return r.Scope.Name() == geminiName || strings.HasPrefix(r.Event, geminiPrefix)

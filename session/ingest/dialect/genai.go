@@ -19,8 +19,7 @@ import (
 // genAI reads the GenAI conventions of OpenTelemetry in their versions so far, with the keys that clients use beside
 // them. It is one of the last in the table and so reads agents that no client's dialect recognizes.
 var genAI = Dialect{
-	Name:  GenAI,
-	Title: "OpenTelemetry GenAI conventions",
+	Name: GenAI,
 	Spans: func(s *Span) bool {
 		return s.Has("gen_ai", "mcp") && genAIKind(s) != "" || isClaudePlatform(s.Scope)
 	},

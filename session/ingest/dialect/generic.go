@@ -26,7 +26,6 @@ const Generic = "generic"
 // see [genericReading.conversation].
 var generic = Dialect{
 	Name:       Generic,
-	Title:      "any other client, by the names of its attributes",
 	Spans:      isGeneric,
 	Records:    isGenericRecord,
 	ReadSpan:   readGeneric,

@@ -15,7 +15,6 @@ import (
 // genkit:metadata:subtype, and where it is in genkit:path. The content is JSON in genkit:input and genkit:output.
 var genkit = Dialect{
 	Name:     "genkit",
-	Title:    "Genkit",
 	Spans:    func(s *Span) bool { return s.Has("genkit") || s.Scope.Name() == "genkit-tracer" },
 	ReadSpan: readGenkit,
 }

@@ -13,8 +13,7 @@ import (
 // Counts of tokens are disjoint. A failed observation has a level and a message; the span's status is that of the
 // outermost only.
 var langfuse = Dialect{
-	Name:  "langfuse",
-	Title: "Langfuse SDK",
+	Name: "langfuse",
 	Spans: func(s *Span) bool {
 		return s.Has("langfuse") && !s.Has("gen_ai", "ai", "openinference") &&
 			s.Attrs().Str("langfuse.observation.type") != ""

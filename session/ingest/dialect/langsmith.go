@@ -13,7 +13,6 @@ import (
 // Its times are milliseconds.
 var langSmith = Dialect{
 	Name:     "langsmith",
-	Title:    "LangSmith",
 	Spans:    func(s *Span) bool { return s.Has("langsmith") && s.Attrs().Str("langsmith.span.kind") != "" },
 	ReadSpan: readLangSmith,
 }

@@ -17,8 +17,7 @@ import (
 // Since there are spans of one inference each, those are the model calls. Before, the generation around them was, with
 // all steps in one.
 var mastra = Dialect{
-	Name:  "mastra",
-	Title: "Mastra",
+	Name: "mastra",
 	Spans: func(s *Span) bool { // those of its exporter for Arize are OpenInference's
 		return (s.Has("mastra") || strings.HasPrefix(s.Scope.Name(), "@mastra/")) && !s.Has("openinference")
 	},

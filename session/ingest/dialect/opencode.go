@@ -21,7 +21,6 @@ import (
 // sub-agent's run is below the span of the tool that started it, and has a session of its own.
 var openCode = Dialect{
 	Name:       "opencode",
-	Title:      "opencode",
 	Spans:      isOpenCode,
 	Records:    isOpenCodeRecord,
 	ReadSpan:   readOpenCode,

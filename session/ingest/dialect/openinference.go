@@ -16,7 +16,6 @@ import (
 // they report more, and those of OpenInference only fill in the rest.
 var openInference = Dialect{
 	Name:     "openinference",
-	Title:    "OpenInference",
 	Spans:    isOpenInference,
 	ReadSpan: readOpenInference,
 }

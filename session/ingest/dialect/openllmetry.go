@@ -18,7 +18,6 @@ import (
 // A streamed call often has no tokens. In JavaScript a tool that throws leaves no span.
 var openLLMetry = Dialect{
 	Name:       "openllmetry",
-	Title:      "OpenLLMetry (Traceloop)",
 	Spans:      isOpenLLMetry,
 	Records:    func(r *Record) bool { return openLLMetryScope(r.Scope.Name()) && isGenAIRecord(r) },
 	ReadSpan:   readOpenLLMetry,

@@ -14,7 +14,6 @@ import (
 // or a tool that was never run. What its sub-agents do names them, in spans and events.
 var qwenCode = Dialect{
 	Name:        "qwen-code",
-	Title:       "Qwen Code",
 	Prompts:     true,
 	PromptFirst: true,
 	Spans: func(s *Span) bool {

@@ -18,7 +18,6 @@ import (
 // memory: the message as far as it has grown.
 var voltAgent = Dialect{
 	Name:     "voltagent",
-	Title:    "VoltAgent",
 	Spans:    isVoltAgent,
 	ReadSpan: readVoltAgent,
 }
