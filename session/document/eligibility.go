@@ -384,8 +384,6 @@ func (f *File) carried() bool {
 		strings.HasPrefix(f.URL, "http://") || strings.HasPrefix(f.URL, "https://")
 }
 
-func (f *File) omitted() string { return "its content of " + Bytes(f.Omitted) + " is not stored" }
-
 func (f *File) label() string { return cmp.Or(f.Name, Head(f.URL, 80), "without a name") }
 
 // NoticesOf returns what is doubtful in the session of in. Its Now and IdleTimeout decide whether it is still at work:

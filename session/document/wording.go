@@ -254,21 +254,7 @@ func (c *Child) Words() string { return Join(phrases.Facts("child", c)...) }
 func RuleWords(r *session.Rule) string { return phrases.Text("rule", r) }
 
 // OutcomeWords are what became of a call, "" if it succeeded.
-func (c *ToolCall) OutcomeWords() string {
-	switch {
-	case c.Stub:
-		return "lost"
-	case c.Denied:
-		return "denied"
-	}
-	words := map[string]string{session.StateOutputAvailable: "", session.StateOutputError: "failed",
-		session.StateApprovalRequested: "waits for approval",
-		session.StateApprovalResponded: "approved, no result", session.StateInputStreaming: "input unfinished"}
-	if text, known := words[c.State]; known {
-		return text
-	}
-	return "no result"
-}
+func (c *ToolCall) OutcomeWords() string { return phrases.Text("outcome", c) }
 
 // CutWords report that the model saw a part of the output only, and where the whole is; "" if neither is known.
 func (c *ToolCall) CutWords() string { return phrases.Text("cut", c) }
@@ -354,14 +340,7 @@ func (w Words) block(p *Part) Block {
 		if f.Size != nil { // what it holds is in the session
 			address = ""
 		}
-		facts := []string{f.MediaType}
-		if f.Size != nil {
-			facts = append(facts, Bytes(int64(*f.Size)))
-		}
-		if f.Omitted > 0 {
-			facts = append(facts, f.omitted())
-		}
-		b := reference(cmp.Or(f.Name, address, "unnamed"), address, facts...)
+		b := reference(cmp.Or(f.Name, address, "unnamed"), address, phrases.Facts("file", f)...)
 		if m, ok := MediaOf(f.Content()); ok && m.IsImage() {
 			b.Images = []Media{m}
 		}

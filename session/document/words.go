@@ -77,15 +77,7 @@ func (doc *Document) OtherDecisions() []Decision {
 func (t *Totals) Failures() string { return phrases.Text("failures", t) }
 
 // Gaps reports what is missing before the turn.
-func (t *Turn) Gaps() (all []string) {
-	if t.MissingBefore != nil {
-		all = append(all, t.MissingBefore.Text())
-	}
-	if t.Unrecorded != nil {
-		all = append(all, t.Unrecorded.Text(t.Number))
-	}
-	return all
-}
+func (t *Turn) Gaps() []string { return phrases.Facts("gaps", t) }
 
 // Text reports how many turns never arrived.
 func (m *MissingTurns) Text() string { return phrases.Text("missing turns", m) }
@@ -107,14 +99,8 @@ func ApprovalText(a *session.Approval) string {
 	if a == nil || a.Approved == nil {
 		return ""
 	}
-	text := "rejected"
-	if *a.Approved {
-		text = "approved"
-	}
-	if a.Reason != "" {
-		text += ": " + a.Reason
-	}
-	return text
+	answer := map[bool]string{true: "approved", false: "rejected"}[*a.Approved]
+	return strings.Join(Present(answer, a.Reason), ": ")
 }
 
 // UsageRow is a row of the table of tokens. Its Label is not sanitized.
@@ -399,24 +385,4 @@ func (doc *Document) Dialects() string {
 func (doc *Document) Provenance() []Field { return phrases.Fields("provenance", doc) }
 
 // Provenance are the marks of what the part does not have from its source as it was, each with the reason.
-func (p *Part) Provenance() (all []Field) {
-	add := func(is bool, mark, why string) {
-		if is {
-			all = append(all, Field{mark, why})
-		}
-	}
-	if p == nil {
-		return nil
-	}
-	add(p.Truncated, "incomplete", "the end was lost on the way")
-	if p.File != nil {
-		add(p.File.Omitted > 0, "incomplete", p.File.omitted())
-	}
-	if c := p.Tool; c != nil {
-		add(c.Stub, "incomplete", "the span of the call never arrived")
-		add(c.InputWithheld, "withheld", "the client does not report the input")
-		add(c.Withheld, "withheld", "the client does not report the output")
-		add(c.InferredDuration, "inferred", "the duration is from the request of the call to the next one of the model")
-	}
-	return all
-}
+func (p *Part) Provenance() []Field { return phrases.Fields("provenance of a part", p) }

@@ -31,9 +31,10 @@ const suggested = 200
 // listPage is what the list of sessions shows.
 type listPage struct {
 	// Days are the sessions by the day of the time that they are ordered by, otherwise all in one without a name. Sum is
-	// the sum of them.
-	Days []dayGroup
-	Sum  document.Item
+	// the sum of them, and Shown their number.
+	Days  []dayGroup
+	Sum   document.Item
+	Shown int
 	// Found are the sessions in which a text was found in Places places, the first of which is the one after From.
 	Found        []foundSession
 	From, Places int
@@ -253,7 +254,7 @@ func (v *pages) listSessions(ctx context.Context, p *listPage) error {
 	if err != nil {
 		return err
 	}
-	p.Sum = document.Sum(items)
+	p.Sum, p.Shown = document.Sum(items), len(items)
 	p.sort, _ = store.ParseSessionSort(q.Sort)
 	p.Columns = columnsOf(p.Query, p.sort)
 	now := time.Now().In(v.Zone)
@@ -269,14 +270,6 @@ func (v *pages) listSessions(ctx context.Context, p *listPage) error {
 		last.Items = append(last.Items, items[i])
 	}
 	return nil
-}
-
-// Shown is the number of sessions.
-func (p *listPage) Shown() (n int) {
-	for i := range p.Days {
-		n += len(p.Days[i].Items)
-	}
-	return n
 }
 
 // Tokens are the tokens of a session that the list has, and At the time.

@@ -289,13 +289,6 @@ func (p *statsPage) week(hours map[time.Time]*store.StatsGroup) {
 // maxExperiments is how many experiments a page shows, those that began last.
 const maxExperiments = 20
 
-// experimentsPage is a table of experiments.
-type experimentsPage struct {
-	Experiments []gate.Experiment
-	Rows        [][]string
-	Remarks     []string
-}
-
 // experiments answers with a table of the experiments that began last.
 func (v *pages) experiments(w http.ResponseWriter, r *http.Request) error {
 	names, err := gate.Experiments(r.Context(), v.Sessions)
@@ -307,6 +300,9 @@ func (v *pages) experiments(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := experimentsPage{all, gate.Rows(all), gate.Remarks(all)}
-	return v.show(w, r, page{Title: "Experiments", Here: "experiments"}, "experiments", p)
+	return v.show(w, r, page{Title: "Experiments", Here: "experiments"}, "experiments", struct {
+		Experiments []gate.Experiment
+		Rows        [][]string
+		Remarks     []string
+	}{all, gate.Rows(all), gate.Remarks(all)})
 }

@@ -30,13 +30,12 @@ type sessionPage struct {
 	Tab string
 	// Of is the turn that the page is of, 0 if it is of the session.
 	Of int
-	// First and Last are the numbers of Turns. Range is what the page shows, and Older and Newer are the addresses to go
-	// on with, "" where there is nothing.
-	First, Last         int
-	Range, Older, Newer string
-	Turns               []turnData
-	Outline             []entry
-	Map                 []mapBar
+	// First and Last are the numbers of Turns. Older and Newer are the addresses to go on with, "" where there is nothing.
+	First, Last  int
+	Older, Newer string
+	Turns        []turnData
+	Outline      []entry
+	Map          []mapBar
 	// Failures counts what failed or was denied, and Failure is the number of the one that the page was opened at, or 0.
 	Failures, Failure int
 	// Live is where the page is read again when something changed; "" if the last turn of the session is not in it.
@@ -395,7 +394,6 @@ func (v *pages) showTurns(w http.ResponseWriter, r *http.Request, o *document.Ou
 		p.Turns, begin, end = window(turns, at, back, room)
 		p.Outline = v.outline(doc, all, turns, p.Turns)
 		p.First, p.Last = p.Turns[0].Number, p.Turns[len(p.Turns)-1].Number
-		p.Range = p.inWords(n)
 	}
 	title, from, to := title(doc), 1, n
 	if p.Of > 0 {
@@ -412,20 +410,4 @@ func (v *pages) showTurns(w http.ResponseWriter, r *http.Request, o *document.Ou
 		}
 	}
 	return v.show(w, r, page{Title: title}, "session", p)
-}
-
-// inWords are the turns of the page, where it has not all, of a session with n.
-func (p *sessionPage) inWords(n int) string {
-	from, to := &p.Turns[0], &p.Turns[len(p.Turns)-1]
-	text := fmt.Sprintf("Turns %d to %d of %d", p.First, p.Last, n)
-	if p.First == p.Last {
-		text = fmt.Sprintf("Turn %d of %d", p.First, n)
-	}
-	if from.From > 0 {
-		text += fmt.Sprintf(", from part %d of turn %d on", from.From+1, p.First)
-	}
-	if to.To < to.Blocks {
-		text += fmt.Sprintf(", up to part %d of %d of turn %d", to.To, to.Blocks, p.Last)
-	}
-	return text
 }
