@@ -178,7 +178,7 @@ func (b *builder) missing() {
 	known, last, unreported := false, int64(0), int64(0)
 	origin := b.doc.Session.Origin
 	for _, t := range b.doc.Turns {
-		if origin != nil && origin.Fork && t.Messages[0].CreatedAt < b.doc.Session.CreatedAt {
+		if origin != nil && origin.Fork && t.Messages[0].CreatedAt <= b.doc.Session.CreatedAt {
 			continue
 		}
 		var indexes []int64

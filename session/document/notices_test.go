@@ -1,6 +1,7 @@
 package document_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -99,5 +100,26 @@ func TestTurnsInAnotherOrderAreNotMissing(t *testing.T) {
 	}
 	if missing != "1 turn never arrived (turn_index 2)\n" {
 		t.Errorf("missing are %q", missing)
+	}
+}
+
+// A fork from before the last turn misses none, also if it began in the millisecond of the question that it copied.
+func TestAForkMissesNoTurnsOfItsParent(t *testing.T) {
+	in := document.Input{Transcript: statusSession("{}", "")}
+	in.Transcript.Session.ParentID = new("ses_1")
+	in.Transcript.Messages = nil
+	for i, index := range []int{0, 1, 3} {
+		for j, role := range []string{session.RoleUser, session.RoleAssistant} {
+			m := session.Message{ID: fmt.Sprint("msg_", i, j), Role: role, MetadataJSON: "{}", CreatedAt: begin - 1 + int64(i)}
+			if role == session.RoleAssistant {
+				m.MetadataJSON = fmt.Sprintf(`{"agenttrace":{"turn_index":%d}}`, index)
+			}
+			in.Transcript.Messages = append(in.Transcript.Messages, session.MessageAndParts{Message: m})
+		}
+	}
+	for _, turn := range document.Build(in).Turns {
+		if gap := turn.MissingBefore; gap != nil {
+			t.Error(gap.Text())
+		}
 	}
 }
