@@ -76,6 +76,11 @@ func TestTruncateJSON(t *testing.T) {
 		!strings.HasSuffix(list[len(list)-1].(string), " more]") {
 		t.Errorf("array: %v %s", err, out)
 	}
+	// Rows go until the rest fits, not most of what does.
+	out, _ = mustNew(t, Config{MaxBytes: 1 << 16}).TruncateJSON([]byte(`[` + strings.Repeat(`{"row":1},`, 10000) + `1]`))
+	if len(out) < 1<<15 || len(out) > 1<<16 {
+		t.Errorf("%d bytes of 64 KiB are left", len(out))
+	}
 	if out, res := mustNew(t, Config{MaxBytes: 100}).TruncateJSON([]byte(strings.Repeat("not JSON ", 50))); len(
 		out) > 100 || !res.Truncated || !strings.HasPrefix(string(out), "not JSON") {
 		t.Errorf("not JSON: %s", out)

@@ -10,6 +10,7 @@ package jsonscan
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -363,9 +364,11 @@ func AppendString(dst []byte, s string) []byte {
 // cut shows: note returns what stands for a text or its end, and marker is the name of the elements that are missing.
 // Where even that is too long, all is one string with the note.
 func Cut(text string, limit, depth int, marker string, note func(cut string) string) []byte {
-	c := cutter{s: text, limit: limit, depth: depth, marker: marker, note: note,
+	c := cutter{s: text, limit: math.MaxInt, depth: depth, marker: marker, note: note,
 		maxString: len(text), maxElements: len(text)}
-	for !c.cut() {
+	c.cut() // finds the longest string and the most elements
+	c.limit = limit
+	for done := len(c.out) <= limit; !done; done = c.cut() {
 		if !c.tighten() {
 			return []byte(`"` + note(text) + `"`)
 		}
@@ -383,6 +386,8 @@ type cutter struct {
 	note        func(cut string) string
 	maxString   int // bytes of a string between its quotes
 	maxElements int
+	longest     int // string, and the most elements of an object or array
+	most        int
 }
 
 // tighten makes the next output smaller; it is false when it cannot.
@@ -390,8 +395,10 @@ func (c *cutter) tighten() bool {
 	switch {
 	case c.maxString > 64:
 		c.maxString = max(min(c.maxString/2, c.limit), 64)
+		return c.maxString < c.longest || c.tighten()
 	case c.maxElements > 1:
-		c.maxElements = min(c.maxElements/2, 256)
+		c.maxElements = min(c.maxElements/2, 256<<bits.Len(uint(c.limit)>>9)) // an element has two bytes at least
+		return c.maxElements < c.most || c.tighten()
 	case c.maxString > 40:
 		c.maxString = 40
 	default:
@@ -442,6 +449,7 @@ func (c *cutter) elements(i, depth int) (end int) {
 		}
 		return c.value(at, depth+1)
 	})
+	c.most = max(c.most, n)
 	if rest := n - c.maxElements; rest > 0 {
 		c.out = append(c.out, `,"`+c.marker...)
 		if c.s[i] == '{' {
@@ -456,6 +464,7 @@ func (c *cutter) elements(i, depth int) (end int) {
 // shorter returns a string in its quotes, cut where it is too long.
 func (c *cutter) shorter(quoted string) string {
 	body := quoted[1 : len(quoted)-1]
+	c.longest = max(c.longest, len(body))
 	if len(body) <= c.maxString {
 		return quoted
 	}
