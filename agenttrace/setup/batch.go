@@ -432,7 +432,7 @@ var remedies = [...][2]string{
 	{"look like a TLS handshake", "that port has no TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with http://"},
 	{"HTTP response to HTTPS client", "that port has no TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with http://"},
 	{"server preface: EOF", "that port may want TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with https://"},
-	{"reset by peer", "that port may want TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with https://"},
+	{"reset by peer", "that port may want TLS, or gRPC: set OTEL_EXPORTER_OTLP_ENDPOINT with https://, or _PROTOCOL=grpc"},
 	{"request to an HTTPS server", "that port wants TLS: set OTEL_EXPORTER_OTLP_ENDPOINT with https://"},
 	{"x509: ", "set OTEL_EXPORTER_OTLP_CERTIFICATE to a file with the certificate that signed the server's"},
 	{"certificate required", "set OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY"},
