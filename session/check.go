@@ -79,9 +79,7 @@ func NoticeRules() []RuleDoc { return slices.Clone(ruleTexts().notices) }
 //
 // A column that contains no valid JSON breaks one rule only: rules that depend on its content are not applied.
 func Check(t *Transcript) []Violation {
-	if t == nil {
-		t = new(Transcript)
-	}
+	t = cmp.Or(t, new(Transcript))
 	c := checker{t: t, seen: make(map[string]bool)}
 	c.apply(&checkedRow{kind: ofSession, path: "session", id: t.Session.ID, created: t.Session.CreatedAt,
 		updated: t.Session.UpdatedAt})

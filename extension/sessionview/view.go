@@ -70,10 +70,6 @@ type served struct {
 
 var _ extension.Extension = (*view)(nil)
 
-func newView(c *Config, set extension.Settings) *view {
-	return &view{config: c, settings: set.TelemetrySettings, version: set.BuildInfo.Version}
-}
-
 func (v *view) handler() http.Handler { return guard(&v.config.Allowed, http.HandlerFunc(v.answer)) }
 
 func (v *view) Start(ctx context.Context, host component.Host) (err error) {
@@ -299,7 +295,7 @@ var componentType = component.MustNewType("session_view")
 func NewFactory() extension.Factory {
 	return extension.NewFactory(componentType, createDefaultConfig,
 		func(_ context.Context, set extension.Settings, c component.Config) (extension.Extension, error) {
-			return newView(c.(*Config), set), nil
+			return &view{config: c.(*Config), settings: set.TelemetrySettings, version: set.BuildInfo.Version}, nil
 		}, component.StabilityLevelAlpha)
 }
 

@@ -105,7 +105,8 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	cmd.SetContext(context.WithoutCancel(ctx)) // what was recorded is stored after the signal
 	base := recorder.NewTransport()
-	observer := observeCalls(rec, modelhttp.Options{Agent: p.Agent, SessionKey: sessionOf})
+	observer := observeCalls(rec, modelhttp.Options{Agent: p.Agent,
+		SessionKey: func(r *http.Request) string { return r.Header.Get(sessionHeader) }})
 	var transport http.RoundTripper
 	var ended func()
 	if p.MCP == "" {
@@ -160,8 +161,6 @@ func (p *proxying) handler(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
-
-func sessionOf(r *http.Request) string { return r.Header.Get(sessionHeader) }
 
 // stripped sends requests without the headers that are the proxy's own.
 type stripped struct{ base http.RoundTripper }

@@ -176,7 +176,10 @@ func (r *Request) addMessage(m object) {
 		from = Assistant
 	case "system", "developer":
 		if text, _ := textOf(content, ""); len(r.Messages) == 0 {
-			r.addSystem(text)
+			if r.System != "" && text != "" {
+				r.System += "\n\n"
+			}
+			r.System += text
 		}
 		return
 	}
@@ -263,14 +266,6 @@ func fileOf(kind string, p object) (f File, ok bool) {
 		return f, true
 	}
 	return f, false
-}
-
-// addSystem appends to the system prompt.
-func (r *Request) addSystem(text string) {
-	if r.System != "" && text != "" {
-		r.System += "\n\n"
-	}
-	r.System += text
 }
 
 // inline returns a file whose content is in the request as base64.

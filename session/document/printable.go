@@ -85,9 +85,7 @@ func Tokens(u *session.Usage) string {
 
 // Buckets are the counts of a usage in the order in which tables have them, and their sum; zeros where nobody counted.
 func Buckets(u *session.Usage) []int64 {
-	if u == nil {
-		u = new(session.Usage)
-	}
+	u = cmp.Or(u, new(session.Usage))
 	return []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()}
 }
 

@@ -134,8 +134,6 @@ func (o *outbox) write(query string, args ...any) error {
 	return nil
 }
 
-func (o *outbox) close() error { return o.conn.Close() }
-
 // add keeps a fact, unless it is known.
 func (o *outbox) add(f Fact) (added bool, err error) {
 	o.mu.Lock()

@@ -126,7 +126,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	if err = errors.Join(err, failed); left > 0 && w.Ending > 0 {
 		err = errors.Join(err, fmt.Errorf("%d facts were not delivered; watch --state %s tries again", left, w.State))
 	}
-	return errors.Join(err, w.outbox.close())
+	return errors.Join(err, w.outbox.conn.Close())
 }
 
 // watched is a session that may be looked at.

@@ -121,7 +121,10 @@ type ownContext struct{}
 func (e *exchange) take(p *passage) (done bool) {
 	e.calls.setNow(p.At)
 	defer e.calls.setNow(time.Time{})
-	err := p.Err.orEOF()
+	err := io.EOF // of a body
+	if p.Err != nil {
+		err = p.Err
+	}
 	switch {
 	case p.What == responded && p.Err == nil:
 		resp := &http.Response{StatusCode: p.Response.StatusCode, Header: p.Response.Header, Body: unread{e},

@@ -306,11 +306,3 @@ func (p *passedError) Unwrap() error {
 	}
 	return knownErrors[p.Known-1]
 }
-
-// orEOF is the error, and the end of a body of nil.
-func (p *passedError) orEOF() error {
-	if p == nil {
-		return io.EOF
-	}
-	return p
-}

@@ -150,7 +150,8 @@ func uiMessage(m *document.Message, row *session.MessageAndParts) UIMessage {
 	ui := UIMessage{ID: m.ID, Role: m.Role, Parts: []json.RawMessage{}}
 	if m.Compaction != nil {
 		ui.Role = session.RoleUser
-		ui.Parts = append(ui.Parts, textPart(m.Compaction.Summary))
+		summary, _ := json.Marshal(session.UIPart{Type: "text", Text: &m.Compaction.Summary}) // strings always encode
+		ui.Parts = append(ui.Parts, summary)
 		return ui
 	}
 	if meta := json.RawMessage(row.Message.MetadataJSON); json.Valid(meta) {
@@ -162,11 +163,6 @@ func uiMessage(m *document.Message, row *session.MessageAndParts) UIMessage {
 		}
 	}
 	return ui
-}
-
-func textPart(text string) json.RawMessage {
-	raw, _ := json.Marshal(session.UIPart{Type: "text", Text: &text}) // strings always encode
-	return raw
 }
 
 // Parameters are those of the model's request that a source reported, and nil otherwise.
@@ -353,8 +349,12 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 		case document.KindFile:
 			step.blocks = append(step.blocks, block{kind: fileBlock, file: fileOf(p.File)})
 		case document.KindTool:
+			input := p.Tool.Input
+			if len(input) == 0 { // none is known
+				input = json.RawMessage("{}")
+			}
 			step.blocks = append(step.blocks, block{kind: callBlock, id: ids.unique(p.Tool.CallID), name: p.Tool.Name,
-				input: orEmpty(p.Tool.Input), result: resultOfCall(p.Tool)})
+				input: input, result: resultOfCall(p.Tool)})
 		}
 	}
 	flush()
@@ -362,14 +362,6 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 		return []entry{{role: m.Role, blocks: []block{{kind: textBlock}}}}
 	}
 	return all
-}
-
-// orEmpty is the input of a call, an empty object where none is known.
-func orEmpty(input json.RawMessage) json.RawMessage {
-	if len(input) == 0 {
-		return json.RawMessage("{}")
-	}
-	return input
 }
 
 // objectOf is the input of a call as the object that providers want. Some tools take a

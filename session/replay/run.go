@@ -225,8 +225,11 @@ func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (_ *reply, 
 	}
 	maps.Copy(req.Header, c.Header)
 	resp, err := c.do(req)
+	if of, ok := errors.AsType[*url.Error](err); ok {
+		err = of.Err // without what it reports of the request
+	}
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", c.shown(u), unwrapped(err))
+		return nil, fmt.Errorf("ask %s: %w", c.shown(u), err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
@@ -271,14 +274,6 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string { return "ask " + e.Endpoint + ": " + e.status }
-
-// unwrapped leaves out of an error what it reports of the request, because the caller adds that.
-func unwrapped(err error) error {
-	if of, ok := errors.AsType[*url.Error](err); ok {
-		return of.Err
-	}
-	return err
-}
 
 // maxRefusal bounds what is read of a refusal, in bytes.
 const maxRefusal = 64 << 10

@@ -181,14 +181,6 @@ func scanText(text *string) func(Row) error {
 	}
 }
 
-// scanFound notes that there is a row.
-func scanFound(found *bool) func(Row) error {
-	return func(Row) error {
-		*found = true
-		return nil
-	}
-}
-
 const (
 	noteTrace = `INSERT INTO session_traces(trace_id, session_id)
  SELECT CAST(?1 AS TEXT), id FROM chat_sessions WHERE id = ?2 ON CONFLICT DO NOTHING`

@@ -281,7 +281,10 @@ func (r *rows) sourcesOf(sessionID string) (all []sessionAttrs, sdk bool) {
 		s.Select(`SELECT `+attrsTable().List+` FROM observations INDEXED BY idx_observations_spans
  WHERE session_id = ?1`, attrsTable().AppendTo(&all), sessionID)
 		s.Select(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+DialectSDK+`' LIMIT 1`,
-			scanFound(&sdk), sessionID)
+			func(Row) error {
+				sdk = true
+				return nil
+			}, sessionID)
 	})
 	return slices.DeleteFunc(all, func(a sessionAttrs) bool { return a.Kind == KindEvaluation }), sdk
 }

@@ -123,14 +123,11 @@ type page struct {
 	// Theme is light or dark, or "" where the system decides, and NextTheme the one after it. Self is the address of
 	// the page.
 	Theme, NextTheme, Self string
+	status                 int // 0 is that of a success
 }
 
 // show answers with a page: body is the name of a template and data what it shows.
 func (v *pages) show(w http.ResponseWriter, r *http.Request, p page, body string, data any) error {
-	return v.showStatus(w, r, http.StatusOK, p, body, data)
-}
-
-func (v *pages) showStatus(w http.ResponseWriter, r *http.Request, status int, p page, body string, data any) error {
 	var b bytes.Buffer
 	if err := v.templates.ExecuteTemplate(&b, body, data); err != nil {
 		return fmt.Errorf("fill in page %s: %w", body, err)
@@ -142,7 +139,7 @@ func (v *pages) showStatus(w http.ResponseWriter, r *http.Request, status int, p
 	if err := v.templates.ExecuteTemplate(&b, "layout", p); err != nil {
 		return fmt.Errorf("fill in page %s: %w", body, err)
 	}
-	WriteBody(w, r, status, "text/html; charset=utf-8", b.Bytes())
+	WriteBody(w, r, cmp.Or(p.status, http.StatusOK), "text/html; charset=utf-8", b.Bytes())
 	return nil
 }
 
@@ -172,13 +169,6 @@ func notFound(format string, args ...any) error { return NotFoundf("", "", forma
 
 func invalid(format string, args ...any) error { return Invalidf("", "", format, args...) }
 
-// failure is what the page of an error shows.
-type failure struct {
-	Status      int
-	Title, Text string
-	Name        string
-}
-
 // failures are the titles of the pages of errors, by their status. Forms have pages, too.
 var failures = map[int]string{http.StatusNotFound: "Not found", http.StatusBadRequest: "This request is not valid",
 	http.StatusConflict: "This cannot be done now", http.StatusForbidden: "This cannot be done here",
@@ -190,12 +180,15 @@ func (v *pages) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return // the reader is gone
 	}
 	status := ProblemOf(err).Status
-	f := failure{status, cmp.Or(failures[status], "This page cannot be shown"), err.Error(), v.Sessions.Name()}
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "2")
 	}
-	if v.showStatus(w, r, f.Status, page{Title: f.Title}, "failure", f) != nil {
-		http.Error(w, f.Text, f.Status)
+	p := page{Title: cmp.Or(failures[status], "This page cannot be shown"), status: status}
+	if v.show(w, r, p, "failure", struct {
+		Status            int
+		Title, Text, Name string
+	}{status, p.Title, err.Error(), v.Sessions.Name()}) != nil {
+		http.Error(w, err.Error(), status)
 	}
 }
 

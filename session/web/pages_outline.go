@@ -43,8 +43,9 @@ type entry struct {
 	// Number is that of a turn, 0 of all else.
 	Number int
 	Marks  []string
-	// Facts are a duration, tokens and a cost, as far as they are known.
+	// Facts are a duration, tokens and a cost, as far as they are known. Failed is how many of a group failed.
 	Facts   []string
+	Failed  int
 	Entries []entry
 	// More is where the entries are that are not here, "" if all are.
 	More string
@@ -136,7 +137,7 @@ func (v *pages) outline(doc *document.Document, all []turnGroup, loaded, shown [
 		if len(of.Entries) == g.last-g.first+1 {
 			of.More, of.Open = "", true
 		} else {
-			of.Facts = failed(countStops(doc.Turns[g.first-1:g.last], isFailed))
+			of.Failed = countStops(doc.Turns[g.first-1:g.last], isFailed)
 		}
 		entries = append(entries, of)
 	}
@@ -301,7 +302,7 @@ func inGroups(all []entry, more string) (parts []entry) {
 	for i := 0; i < len(all); i += groupCalls {
 		part := all[i:min(len(all), i+groupCalls)]
 		parts = append(parts, entry{Kind: "calls", Text: fmt.Sprintf("calls %d to %d", i+1, i+len(part)), Link: part[0].Link,
-			Entries: failing(part), More: fmt.Sprintf("%s&from=%d", more, i+1), Facts: failed(countFailed(part))})
+			Entries: failing(part), More: fmt.Sprintf("%s&from=%d", more, i+1), Failed: countFailed(part)})
 	}
 	return parts
 }
@@ -316,14 +317,6 @@ func countFailed(all []entry) (n int) {
 		}
 	}
 	return n
-}
-
-// failed is the fact that so many entries of a group failed.
-func failed(n int) []string {
-	if n == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%d failed", n)}
 }
 
 // outlinePage is a piece of the outline of a session.

@@ -200,10 +200,14 @@ type treePage struct {
 	Rewound bool
 }
 
-// treeEvent is a fork, a rewind, a compaction or a sub-agent. Link leads to a session or a turn.
+// treeEvent is a fork, a rewind, a compaction or a sub-agent. Link leads to a session or a turn, and Turn is the number
+// of the turn that it is in.
 type treeEvent struct {
-	At               int64
-	Kind, Text, Link string
+	At           int64
+	Kind, Link   string
+	Turn, Hidden int
+	Compaction   *document.Compaction
+	Child        *document.Child
 }
 
 // tree answers with the descent of a session.
@@ -220,20 +224,16 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 			rewinds[*m.HiddenAt]++
 		}
 		if c := m.Compaction; c != nil {
-			text := "in turn " + strconv.Itoa(t.Number)
-			if c.ContextBefore > 0 && c.ContextAfter > 0 {
-				text += fmt.Sprintf(", context %s → %s tokens",
-					document.Brief(c.ContextBefore), document.Brief(c.ContextAfter))
-			}
-			p.Events = append(p.Events, treeEvent{m.CreatedAt, "compaction", text, turnLink(doc, t.Number)})
+			p.Events = append(p.Events, treeEvent{At: m.CreatedAt, Kind: "compaction", Link: turnLink(doc, t.Number),
+				Turn: t.Number, Compaction: c})
 		}
 	}
 	p.Rewound = len(rewinds) > 0
 	for at, n := range rewinds {
-		p.Events = append(p.Events, treeEvent{at, "rewind", document.Plural(n, "message", "messages") + " hidden", ""})
+		p.Events = append(p.Events, treeEvent{At: at, Kind: "rewind", Hidden: n})
 	}
-	for _, c := range doc.Children {
-		kind, text := "fork", cmp.Or(document.Line(c.Title), "Untitled session")
+	for i := range doc.Children {
+		c, kind := &doc.Children[i], "fork"
 		answering := c.ToolCallID != ""
 		for _, m := range doc.Messages() { // a sub-agent begins while somebody answers
 			answering = answering || m.CreatedAt <= c.CreatedAt && c.CreatedAt <= m.UpdatedAt
@@ -241,11 +241,8 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 		if answering {
 			kind = "sub-agent"
 		}
-		if n := numbers[c.MessageID]; n > 0 {
-			text += fmt.Sprintf(" (turn %d)", n)
-		}
-		text += " · " + document.Brief(c.TotalTokens) + " tokens"
-		p.Events = append(p.Events, treeEvent{c.CreatedAt, kind, text, Address("s", c.SessionID)})
+		p.Events = append(p.Events, treeEvent{At: c.CreatedAt, Kind: kind, Link: Address("s", c.SessionID),
+			Turn: numbers[c.MessageID], Child: c})
 	}
 	p.Events = session.SortedRows(p.Events, func(x, y *treeEvent) int {
 		return cmp.Or(cmp.Compare(x.At, y.At), strings.Compare(x.Link, y.Link))

@@ -6,6 +6,7 @@ package formats
 
 import (
 	"cmp"
+	_ "embed" // of the schema
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,14 +67,8 @@ func jutulFormatTime(milli int64) string {
 // jutulFileName is what jutul-agent calls the trace in a session's directory.
 const jutulFileName = "trace.sqlite"
 
-const jutulSchema = `
-CREATE TABLE events (
-	id           INTEGER PRIMARY KEY AUTOINCREMENT,
-	timestamp    TEXT NOT NULL,
-	kind         TEXT NOT NULL,
-	payload_json TEXT NOT NULL
-);
-CREATE INDEX events_kind_idx ON events (kind);`
+//go:embed jutul.sql
+var jutulSchema string
 
 // jutulDecodeFile reads the trace at path, which may be a session's directory with a [jutulFileName] in it. It yields
 // one session, as a trace holds one, and does not write to the file, which jutul-agent may be writing meanwhile.

@@ -2,6 +2,7 @@ package formats
 
 import (
 	"cmp"
+	_ "embed" // of the schema
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -117,16 +118,8 @@ func skilletPlaces(path string) (logs []string, store string, err error) {
 	return logs, store, nil
 }
 
-const skilletSchema = `
-CREATE TABLE IF NOT EXISTS session_items (
-	id INTEGER PRIMARY KEY AUTOINCREMENT,
-	user_id TEXT NOT NULL,
-	session_name TEXT NOT NULL,
-	created_at INTEGER NOT NULL,
-	item_json TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS idx_session ON session_items (user_id, session_name, created_at);
-`
+//go:embed skillet.sql
+var skilletSchema string
 
 // skilletConversation is what the store has of one.
 type skilletConversation struct {

@@ -161,10 +161,7 @@ func Decode(r io.Reader, newer func(codec.Problem)) iter.Seq2[*session.Transcrip
 	})
 	return func(yield func(*session.Transcript, error) bool) {
 		for s, err := range all {
-			if s == nil {
-				s = new(codec.Session)
-			}
-			if !yield(s.Transcript, err) {
+			if !yield(cmp.Or(s, new(codec.Session)).Transcript, err) {
 				return
 			}
 		}
