@@ -101,6 +101,9 @@ func (g *gating) readGate() (err error) {
 	if g.gate, err = gate.Parse(content); err != nil {
 		return usagef("%s: %w", g.Gate, err)
 	}
+	if len(g.gate.Assertions) == 0 && g.Baseline+g.Green == "" {
+		return usagef("%s has no assertions; write one, or add --baseline to compare only", g.Gate)
+	}
 	return nil
 }
 

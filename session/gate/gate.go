@@ -77,8 +77,8 @@ type Assertion struct {
 	Answer *TextMatch `yaml:"answer"`
 	Prompt *TextMatch `yaml:"prompt"`
 	// Max and Min bound figures of the session, by the names that [Figures] lists.
-	Max map[string]Limit `yaml:"max"`
-	Min map[string]Limit `yaml:"min"`
+	Max Limits `yaml:"max"`
+	Min Limits `yaml:"min"`
 	// Score bounds a score, wherever in the session it is.
 	Score *ScoreMatch `yaml:"score"`
 	// Expected: the last answer has the text that the case of the data set expects.
@@ -133,6 +133,19 @@ func (l *Limit) UnmarshalYAML(n *yaml.Node) error {
 	}
 	*l = Limit(f)
 	return nil
+}
+
+// Limits are bounds of figures, by their names.
+type Limits map[string]Limit
+
+// UnmarshalYAML reads the limits. Only that of the duration may be one: 5m tokens are not 300,000.
+func (l *Limits) UnmarshalYAML(n *yaml.Node) error {
+	for i := 1; i < len(n.Content); i += 2 {
+		if key, v := n.Content[i-1].Value, n.Content[i]; isFigure(key) && key != "duration" && v.ShortTag() == "!!str" {
+			return fmt.Errorf("line %d: %s is %q; use a number", v.Line, key, v.Value)
+		}
+	}
+	return n.Decode((*map[string]Limit)(l))
 }
 
 // Parse reads a gate. The error names the line and what is possible there.
@@ -190,6 +203,15 @@ func decode(content []byte, file any, version *int, types ...any) error {
 	if *version != 1 {
 		return fmt.Errorf("version is %d; write version: 1", *version)
 	}
+	lists := map[string]yaml.Node{}
+	_ = yaml.Unmarshal(content, &lists)
+	for key, list := range lists {
+		for _, element := range list.Content {
+			if list.Kind == yaml.SequenceNode && element.ShortTag() == "!!null" { // which the decoder leaves out
+				return fmt.Errorf("line %d: an element of %s is empty; write what it states, or remove it", element.Line, key)
+			}
+		}
+	}
 	return nil
 }
 
@@ -214,7 +236,11 @@ var wrongKind = lazy.Regexp("^line (\\d+): cannot unmarshal !!(\\w+(?: `.*`)?) i
 func explain(err error, types ...any) error {
 	wrong, ok := errors.AsType[*yaml.TypeError](err)
 	if !ok {
-		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+		text := strings.TrimPrefix(err.Error(), "yaml: ")
+		if strings.HasSuffix(text, "unknown escape character") {
+			text += `; write the text in single quotes, or \\ for each \`
+		}
+		return errors.New(text)
 	}
 	lines := make([]string, len(wrong.Errors))
 	for i, text := range wrong.Errors {
@@ -278,7 +304,7 @@ func (a *Assertion) check() error {
 	if a.Expected != "" && a.Expected != "contains" && a.Expected != "equals" {
 		return fmt.Errorf("expected is %q; use contains or equals", a.Expected)
 	}
-	for key, limits := range map[string]map[string]Limit{"max": a.Max, "min": a.Min} {
+	for key, limits := range map[string]Limits{"max": a.Max, "min": a.Min} {
 		for name := range limits {
 			if !isFigure(name) {
 				return fmt.Errorf("%s has %q; use %s", key, name, strings.Join(Figures(), ", "))
@@ -339,7 +365,7 @@ func (a *Assertion) checkMatches() error {
 }
 
 // limits are bounds of figures in words.
-func limits(of map[string]Limit, sign string) string {
+func limits(of Limits, sign string) string {
 	var all []string
 	for _, name := range figures {
 		if v, ok := of[name]; ok {

@@ -360,7 +360,7 @@ type Rule struct {
 	// Actions are those of the rule: all but stop by default.
 	Actions []string `yaml:"actions"`
 	// Max bounds figures of a session, by the names that [Figures] lists.
-	Max map[string]Limit `yaml:"max"`
+	Max Limits `yaml:"max"`
 	// Budget bounds what several sessions take together on a day.
 	Budget *Budget `yaml:"budget"`
 	// Loops, Secrets and Denied: there is none, if it is "none". See [Assertion].
