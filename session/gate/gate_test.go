@@ -227,6 +227,15 @@ func TestABaselineAloneShowsRegressions(t *testing.T) {
 	}
 }
 
+// A call that failed was called, if not so.
+func TestACallThatFailedIsNoCallThatIsMissing(t *testing.T) {
+	_, doc, _ := (&made{calls: []call{{"run_tests", `{"package":"a"}`, "failed"}}}).document("ses_1", 0)
+	got := (&CallMatch{Tool: "run_*", Outcome: "ok"}).failure(doc)
+	if want := "it was never called so, last run_tests package: a: exit status 1"; got == nil || got.Detail != want || got.Turn != 1 {
+		t.Errorf("%+v, want %s", got, want)
+	}
+}
+
 // A hundred runs of an unchanged agent are green, and nothing is reported of them.
 func TestUnchangedSessionsStayGreen(t *testing.T) {
 	g := parse(t, assertions)

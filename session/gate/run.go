@@ -275,7 +275,12 @@ func (c *CallMatch) failure(doc *document.Document) *Failure {
 	switch {
 	case n < least:
 		how := cmp.Or(map[int]string{0: "never"}[n], "only "+times(n))
-		return cmp.Or(unknown, &Failure{Detail: "it was " + how + " called"})
+		text := "it was " + how + " called"
+		if other, all, _ := (&CallMatch{Tool: c.Tool}).find(doc); unknown == nil && all > n {
+			other.Detail = text + " so, last " + other.Detail
+			return other
+		}
+		return cmp.Or(unknown, &Failure{Detail: text})
 	case c.AtMost != nil && unknown != nil && n <= *c.AtMost:
 		return unknown
 	case c.AtMost != nil && n > *c.AtMost:
