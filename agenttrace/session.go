@@ -82,7 +82,8 @@ type Session struct {
 
 // NewSession begins a session. When ctx carries a turn, the session is that of a sub-agent: its parent is the
 // turn's session, at the user message that the turn answers; a tool call in ctx is marked as the one that started
-// it. The turn may be one of another process, see [Extract].
+// it. The turn may be one of another process, see [Extract]: its tool call is then marked where it is by
+// [ToolCall.SetChildSession].
 //
 // Nothing is emitted until the session has a run or is changed.
 func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {

@@ -118,6 +118,11 @@ func TestASubAgentInATurnOfTheAgent(t *testing.T) {
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
 	wantTurns(t, a, []string{"where?"}, []string{"look around"})
+	for _, turn := range a.rec.Session(sess.ID()).Turns() {
+		if turn.SystemPrompt != "You lead." || !strings.Contains(turn.ToolCatalog, "task") {
+			t.Errorf("the turn has the prompt %q and the tools %s", turn.SystemPrompt, turn.ToolCatalog)
+		}
+	}
 	if c := a.rec.All().ToolCalls("task"); len(c) != 1 || c[0].ChildSessionID == "" {
 		t.Errorf("the calls are %+v", c)
 	}
