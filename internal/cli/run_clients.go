@@ -348,12 +348,7 @@ func (h *hook) path() (string, error) {
 // isReport reports whether a setting is one of ours, wherever the program was when it was made.
 func isReport(text, client string) bool {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,\"'[]{}:\n\t=", r) })
-	for i := range words {
-		if i >= 2 && words[i] == client && words[i-1] == "report" && words[i-2] == "hooks" {
-			return true
-		}
-	}
-	return false
+	return strings.Contains(" "+strings.Join(words, " ")+" ", " hooks report "+client+" ")
 }
 
 // with returns the settings with the hook, or without it.

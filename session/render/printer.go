@@ -465,14 +465,12 @@ func counted(n int, one string) string {
 }
 
 func (p *printer) queued(m *document.Message) {
-	mark := "⧗ "
-	if m.CanceledAt != nil {
-		mark = "⊘ "
+	if m.CanceledAt == nil {
+		p.message(m, span{"⧗ ", p.warn})
+		return
 	}
-	p.message(m, span{mark, p.warn})
-	if m.CanceledAt != nil {
-		p.infoLines("  ", "taken back "+p.clock(*m.CanceledAt))
-	}
+	p.message(m, span{"⊘ ", p.warn})
+	p.infoLines("  ", "taken back "+p.clock(*m.CanceledAt))
 }
 
 func (p *printer) turn(doc *document.Document, t *document.Turn) {

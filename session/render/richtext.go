@@ -166,7 +166,9 @@ func (r *reader) read(n ast.Node) []*node {
 	case *ast.CodeBlock, *ast.FencedCodeBlock:
 		one.Kind, one.Text = nodeCode, strings.TrimSuffix(string(n.Lines().Value(r.source)), "\n")
 		if fenced, is := n.(*ast.FencedCodeBlock); is {
-			one.Lang = language(string(fenced.Language(r.source)))
+			if s := string(fenced.Language(r.source)); languageName().MatchString(s) {
+				one.Lang = s[:min(len(s), 20)]
+			}
 		}
 		return []*node{one}
 	case *extast.TableCell:
@@ -210,13 +212,6 @@ func (r *reader) read(n ast.Node) []*node {
 		}
 	}
 	return []*node{one}
-}
-
-func language(s string) string {
-	if !languageName().MatchString(s) {
-		return ""
-	}
-	return s[:min(len(s), 20)]
 }
 
 var languageName = lazy.Regexp(`^[a-zA-Z0-9+#._-]*$`)

@@ -248,10 +248,7 @@ var statsColumns = []statsColumn{
 	{"C.WRITE", false, 9, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Usage.CacheWrite) }},
 	{"CACHED", false, 5, func(g *store.StatsGroup, _ func(int64) string) string { return percent(g.CacheHitRate) }},
 	{"COST", false, 2, func(g *store.StatsGroup, _ func(int64) string) string {
-		if g.Unpriced {
-			return absent
-		}
-		return cmp.Or(document.Spent(g.CostUSD, g.EstimatedCostUSD), absent)
+		return costOf(g.Unpriced, g.CostUSD, g.EstimatedCostUSD)
 	}},
 	{"CALLS", true, 0, func(g *store.StatsGroup, n func(int64) string) string { return n(g.ToolCalls) }},
 	{"FAILED", true, 3, func(g *store.StatsGroup, n func(int64) string) string { return n(g.FailedCalls) }},
@@ -402,7 +399,7 @@ func (p *printer) sessions(items []document.Item, whole bool) *grid {
 		g.addSpans(span{document.Sanitize(id), p.accent}, p.sign(s), span{fit(document.Tail(s.WorkspaceRoot), 14), p.dim},
 			span{itemName(s), p.plain}, span{fit(document.OneLine(s.Agent), 14), p.dim},
 			span{fit(document.ModelName(s.Model), 20), p.dim}, span{number(s.Turns), p.dim}, errors,
-			span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim}, span{costOf(s), p.plain},
+			span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim}, span{costOf(s.Unpriced, s.CostUSD, s.EstimatedCostUSD), p.plain},
 			span{cmp.Or(document.OptionalDuration(s.DurationMS), absent), p.dim}, span{p.age(s.UpdatedAt), p.dim})
 	}
 	for column, empty := range map[int]string{columnMark: "", columnProject: "", columnModel: "", columnErrors: "0",
@@ -454,12 +451,12 @@ func itemName(s *document.Item) string {
 	return name
 }
 
-// costOf is what a session cost, absent if that is not known of all of it.
-func costOf(s *document.Item) string {
-	if s.Unpriced {
+// costOf is what sessions cost, absent if that is not known of all of it.
+func costOf(unpriced bool, stated float64, estimated *float64) string {
+	if unpriced {
 		return absent
 	}
-	return cmp.Or(document.Spent(s.CostUSD, s.EstimatedCostUSD), absent)
+	return cmp.Or(document.Spent(stated, estimated), absent)
 }
 
 func summary(items []document.Item, prices string) []string {
@@ -469,17 +466,11 @@ func summary(items []document.Item, prices string) []string {
 			marked++
 		}
 	}
-	sum := []string{document.Plural(len(items), "session", "sessions")}
-	if text := document.Spent(all.CostUSD, all.EstimatedCostUSD); text != "" && !all.Unpriced {
-		if all.EstimatedCostUSD != nil && prices != "" {
-			text += " (" + prices + ")"
-		}
-		sum = append(sum, text)
-	}
-	if marked > 0 {
-		sum = append(sum, strconv.Itoa(marked)+" with notices (!): see agenttrace store check ID")
-	}
-	return sum
+	return phrases.Facts("sum", struct {
+		document.Item
+		Sessions, Noticed int
+		Prices            string
+	}{all, len(items), marked, prices})
 }
 
 // age is how long ago something was, in one unit.
