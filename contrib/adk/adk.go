@@ -40,9 +40,9 @@ type recorder struct {
 
 // work is an invocation, which is a turn.
 type work struct {
-	ctx  context.Context
-	turn *agenttrace.Turn
-	end  func(error)
+	ctx   context.Context
+	turn  *agenttrace.Turn
+	begun adapter.Begun
 
 	mu    sync.Mutex
 	err   error              // of the last call of a model
@@ -71,7 +71,7 @@ func New(tracer *agenttrace.Tracer, o Options) (*plugin.Plugin, error) {
 
 func (r *recorder) beforeRun(ctx agent.InvocationContext) (*genai.Content, error) {
 	w := newWork(ctx)
-	w.ctx, w.turn, w.end = r.sessions.StartTurn(ctx, userMessage(ctx.UserContent()), agenttrace.TurnOptions{})
+	w.ctx, w.turn, w.begun = r.sessions.StartTurn(ctx, userMessage(ctx.UserContent()), agenttrace.TurnOptions{})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.work[ctx.InvocationID()] = w
@@ -94,7 +94,7 @@ func (r *recorder) afterRun(ctx agent.InvocationContext) {
 	for _, a := range w.calls {
 		a.End(a.result, w.err)
 	}
-	w.end(w.err)
+	w.begun.End(w.err)
 }
 
 // of returns the invocation of a callback; one that the plugin does not know records nothing.

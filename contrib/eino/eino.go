@@ -73,7 +73,7 @@ func (h *Handler) Close() error {
 type work struct {
 	mu      sync.Mutex
 	turn    *agenttrace.Turn
-	end     func(error)
+	begun   adapter.Begun
 	latest  chan struct{} // closed when the latest streamed answer is recorded
 	streams sync.WaitGroup
 }
@@ -152,7 +152,7 @@ func (h *Handler) begin(
 				user = userMessage(m)
 			}
 		}
-		_, f.turn, f.end = h.sessions.StartTurn(ctx, user, o)
+		_, f.turn, f.begun = h.sessions.StartTurn(ctx, user, o)
 	}
 	return f.turn
 }
@@ -214,9 +214,7 @@ func (f *frame) leave(err error) {
 	f.streams.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.end != nil {
-		f.end(err)
-	}
+	f.begun.End(err)
 }
 
 func (h *Handler) endStream(

@@ -47,9 +47,9 @@ func New(tracer *agenttrace.Tracer, o Options) *Handler {
 
 // work is a turn, which begins with the first request to a model.
 type work struct {
-	mu   sync.Mutex
-	turn *agenttrace.Turn
-	end  func(error)
+	mu    sync.Mutex
+	turn  *agenttrace.Turn
+	begun adapter.Begun
 }
 
 type workKey struct{}
@@ -57,11 +57,11 @@ type workKey struct{}
 // Start returns a context in which the calls of models and tools are one turn, and a function that
 // ends it. The turn begins with the last message of the user in the first request to a model.
 func (h *Handler) Start(ctx context.Context) (context.Context, func(error)) {
-	w := &work{end: func(error) {}}
+	w := &work{}
 	return context.WithValue(ctx, workKey{}, w), func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.end(err)
+		w.begun.End(err)
 	}
 }
 
@@ -69,8 +69,9 @@ func (h *Handler) Start(ctx context.Context) (context.Context, func(error)) {
 func (h *Handler) Generate(
 	ctx context.Context, g *genkit.Genkit, options ...ai.GenerateOption,
 ) (response *ai.ModelResponse, err error) {
-	ctx, end := h.Start(ctx)
-	defer func() { end(err) }()
+	w := &work{}
+	ctx = context.WithValue(ctx, workKey{}, w)
+	defer w.begun.Done(&err)
 	return genkit.Generate(ctx, g, append(options[:len(options):len(options)], ai.WithMiddleware(h.Middleware))...)
 }
 
@@ -81,10 +82,9 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 	) (response *ai.ModelResponse, err error) {
 		w, started := ctx.Value(workKey{}).(*work)
 		if !started {
-			var end func(error)
-			ctx, end = h.Start(ctx)
-			defer func() { end(err) }()
-			w = ctx.Value(workKey{}).(*work)
+			w = &work{}
+			ctx = context.WithValue(ctx, workKey{}, w)
+			defer w.begun.Done(&err)
 		}
 		turn := h.begin(ctx, w, req)
 		for _, m := range slices.Backward(req.Messages) { // of results with one id, the last is new
@@ -96,7 +96,6 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 		}
 		callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 		answer, streamed := adapter.Answer{Call: call}, false
-		defer func() { answer.End(agenttrace.ModelResult{}, err) }() // or a panic
 		if deliver := stream; deliver != nil {
 			stream = func(ctx context.Context, chunk *ai.ModelResponseChunk) error {
 				answer.Text(chunk.Text())
@@ -105,7 +104,9 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 			}
 		}
 		response, err = next(callCtx, req, stream)
-		if err == nil {
+		if err != nil {
+			answer.End(agenttrace.ModelResult{}, err)
+		} else {
 			answered(ctx, turn, &answer, response, streamed)
 		}
 		return response, err
@@ -132,7 +133,7 @@ func (h *Handler) begin(ctx context.Context, w *work, req *ai.ModelRequest) *age
 	for _, t := range req.Tools {
 		o.Tools = append(o.Tools, adapter.ToolOf(t.Name, t.Description, t.InputSchema))
 	}
-	_, w.turn, w.end = h.sessions.StartTurn(ctx, user, o)
+	_, w.turn, w.begun = h.sessions.StartTurn(ctx, user, o)
 	return w.turn
 }
 

@@ -69,9 +69,9 @@ func (c *chain) GetCallbackHandler() callbacks.Handler {
 func (c *chain) Call(
 	ctx context.Context, inputs map[string]any, options ...chains.ChainCallOption,
 ) (outputs map[string]any, err error) {
-	ctx, _, end := c.h.sessions.StartTurn(ctx, agenttrace.UserMessage{Text: c.question(inputs)},
+	ctx, _, begun := c.h.sessions.StartTurn(ctx, agenttrace.UserMessage{Text: c.question(inputs)},
 		agenttrace.TurnOptions{Model: c.h.model})
-	defer func() { end(err) }()
+	defer begun.Done(&err)
 	return c.Chain.Call(ctx, inputs, options...)
 }
 
@@ -135,16 +135,16 @@ func (m *recordedModel) GenerateContent(
 		model.ID = o.Model
 	}
 	system, question := texts(messages)
-	ctx, turn, end := m.h.sessions.StartTurn(ctx, agenttrace.UserMessage{Text: question},
+	ctx, turn, begun := m.h.sessions.StartTurn(ctx, agenttrace.UserMessage{Text: question},
 		agenttrace.TurnOptions{Model: model})
-	defer func() { end(err) }()
+	defer begun.Done(&err)
 	turn.SetSystemPrompt(system)
 	turn.SetTools(toolsOf(&o))
 	endTools(turn, messages)
 	callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: model})
-	defer func() { call.End(agenttrace.ModelResult{}, err) }() // or a panic
 	response, err = m.Model.GenerateContent(callCtx, messages, options...)
 	if err != nil || len(response.Choices) == 0 {
+		call.End(agenttrace.ModelResult{}, err)
 		return response, err
 	}
 	choices := response.Choices

@@ -1,12 +1,14 @@
 package langchaintrace_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/tmc/langchaingo/llms"
 	"github.com/tmc/langchaingo/llms/anthropic"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	langchaintrace "github.com/agenttrace/agenttrace/contrib/langchaingo"
 	"github.com/agenttrace/agenttrace/internal/e2e"
 )
@@ -62,4 +64,32 @@ func loop(c *e2e.Console) error {
 			}
 		}
 	})
+}
+
+type broken struct{ llms.Model }
+
+func (broken) GenerateContent(context.Context, []llms.MessageContent, ...llms.CallOption) (*llms.ContentResponse, error) {
+	panic("nil map")
+}
+
+// A turn whose model panics has failed, with its run and the call, and the panic goes on.
+func TestAPanicOfAModelIsTheErrorOfItsTurn(t *testing.T) {
+	rec := agenttracetest.NewRecorder()
+	h := langchaintrace.New(agenttrace.New(agenttrace.Options{TracerProvider: rec}), langchaintrace.Options{})
+	func() {
+		defer func() {
+			if p := recover(); p != "nil map" {
+				t.Errorf("the panic goes on with %v", p)
+			}
+		}()
+		_, _ = h.Model(broken{}).GenerateContent(t.Context(), nil)
+	}()
+	if n := len(rec.All()); n != 3 {
+		t.Errorf("%d spans, want 3", n)
+	}
+	for _, s := range rec.All() {
+		if s.StatusText != "panic: nil map" {
+			t.Errorf("%s has the status %q", s.Name, s.StatusText)
+		}
+	}
 }

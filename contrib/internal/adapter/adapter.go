@@ -35,25 +35,44 @@ func NewSessions(tracer *agenttrace.Tracer, agent string, id func(context.Contex
 	return &Sessions{tracer: tracer, agent: agent, id: id}
 }
 
-// StartTurn begins a turn, and returns a function that ends it and what was begun with it. The
+// Begun is what [Sessions.StartTurn] began; the zero value is nothing.
+type Begun struct {
+	run  *agenttrace.Run
+	turn *agenttrace.Turn
+}
+
+// StartTurn begins a turn, and returns what is to be ended with it. The
 // turn is part of the first that there is: the run in ctx, the session of the id, or a new session.
 // If ctx has a turn, that is returned, and ending it is left to those that began it.
 func (s *Sessions) StartTurn(
 	ctx context.Context, m agenttrace.UserMessage, o agenttrace.TurnOptions,
-) (context.Context, *agenttrace.Turn, func(error)) {
+) (_ context.Context, _ *agenttrace.Turn, b Begun) {
 	if turn := agenttrace.TurnFromContext(ctx); turn != nil {
-		return ctx, turn, func(error) {}
+		return ctx, turn, b
 	}
-	run, endRun := agenttrace.RunFromContext(ctx), func(error) {}
+	run := agenttrace.RunFromContext(ctx)
 	if run == nil {
 		ctx, run = s.session(ctx).StartRun(ctx, agenttrace.RunOptions{Model: o.Model})
-		endRun = run.End
+		b.run = run
 	}
-	ctx, turn := run.StartTurn(ctx, m, o)
-	return ctx, turn, func(err error) {
-		turn.Fail(err)
-		endRun(err)
+	ctx, b.turn = run.StartTurn(ctx, m, o)
+	return ctx, b.turn, b
+}
+
+// End ends what was begun.
+func (b *Begun) End(err error) {
+	b.turn.Fail(err)
+	b.run.End(err)
+}
+
+// Done is End with *err for a function that defers it. If that panics, the panic is the error, and goes on.
+func (b *Begun) Done(err *error) {
+	if p := recover(); p != nil {
+		defer b.run.Done(err)
+		defer b.turn.Done(err)
+		panic(p)
 	}
+	b.End(*err)
 }
 
 func (s *Sessions) session(ctx context.Context) *agenttrace.Session {
