@@ -43,7 +43,7 @@ type Options struct {
 }
 
 // patience is how long tools wait for the answer that requests them to be recorded, which the
-// framework has delivered by then.
+// framework has delivered by then, and how long the agent waits for streams at the end of a turn.
 const patience = 100 * time.Millisecond
 
 // Handler records what the components do. Make one with [New], and share it; it is safe for concurrent use.
@@ -192,7 +192,7 @@ func announce(ctx context.Context, turn *agenttrace.Turn, calls []schema.ToolCal
 
 func (h *Handler) end(ctx context.Context, _ *callbacks.RunInfo, output callbacks.CallbackOutput) context.Context {
 	if f := frameOf(ctx); f != nil {
-		f.leave(f.record(func(yield func(callbacks.CallbackOutput, error) bool) { yield(output, nil) }))
+		h.leave(f, f.record(func(yield func(callbacks.CallbackOutput, error) bool) { yield(output, nil) }))
 	}
 	return ctx
 }
@@ -201,20 +201,29 @@ func (h *Handler) fail(ctx context.Context, _ *callbacks.RunInfo, err error) con
 	if f := frameOf(ctx); f != nil {
 		f.call.End(agenttrace.ModelResult{}, err)
 		f.tool.Fail(err)
-		f.leave(err)
+		h.leave(f, err)
 	}
 	return ctx
 }
 
-// leave ends the turn if its component is the one that ends.
-func (f *frame) leave(err error) {
+// leave ends the turn if its component is the one that ends. The agent waits for what is left of streams, but not for
+// one that goes on although nobody reads it.
+func (h *Handler) leave(f *frame, err error) {
 	if !f.outermost {
 		return
 	}
-	f.streams.Wait()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.begun.End(err)
+	left := make(chan struct{})
+	h.reading.Go(func() {
+		defer close(left)
+		f.streams.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.begun.End(err)
+	})
+	select {
+	case <-left:
+	case <-time.After(patience):
+	}
 }
 
 func (h *Handler) endStream(
@@ -240,7 +249,7 @@ func (h *Handler) endStream(
 		if !f.outermost {
 			defer f.streams.Done()
 		}
-		f.leave(f.record(func(yield func(callbacks.CallbackOutput, error) bool) {
+		h.leave(f, f.record(func(yield func(callbacks.CallbackOutput, error) bool) {
 			for {
 				chunk, err := output.Recv()
 				if errors.Is(err, io.EOF) || !yield(chunk, err) || err != nil {

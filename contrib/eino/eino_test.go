@@ -1,12 +1,16 @@
 package einotrace_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/cloudwego/eino-ext/components/model/openai"
 	"github.com/cloudwego/eino/callbacks"
+	"github.com/cloudwego/eino/components/model"
+	"github.com/cloudwego/eino/compose"
 	"github.com/cloudwego/eino/schema"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
@@ -50,5 +54,48 @@ func TestAModelWithoutAGraph(t *testing.T) {
 	}
 	if open := rec.Open(); len(open) > 0 {
 		t.Errorf("open: %v", open)
+	}
+}
+
+// slow is a model whose answer goes on until it is stopped.
+type slow struct {
+	model.BaseChatModel
+	stop chan struct{}
+}
+
+func (s slow) Stream(
+	context.Context, []*schema.Message, ...model.Option,
+) (*schema.StreamReader[*schema.Message], error) {
+	r, w := schema.Pipe[*schema.Message](1)
+	go func() {
+		w.Send(schema.AssistantMessage("a", nil), nil)
+		<-s.stop
+		w.Close()
+	}()
+	return r, nil
+}
+
+// A graph that fails at the first words of an answer returns then, although the answer goes on.
+func TestAGraphThatFailsDoesNotWaitForTheAnswer(t *testing.T) {
+	rec := agenttracetest.NewRecorder()
+	handler := einotrace.New(agenttrace.New(agenttrace.Options{TracerProvider: rec}), einotrace.Options{})
+	stop := make(chan struct{})
+	enough := errors.New("enough")
+	graph, err := compose.NewChain[[]*schema.Message, string]().AppendChatModel(slow{stop: stop}).AppendLambda(
+		compose.TransformableLambda(func(
+			_ context.Context, in *schema.StreamReader[*schema.Message],
+		) (*schema.StreamReader[string], error) {
+			_, _ = in.Recv()
+			in.Close()
+			return nil, enough
+		})).Compile(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = graph.Stream(t.Context(), []*schema.Message{schema.UserMessage("hi")}, compose.WithCallbacks(handler))
+	close(stop)
+	_ = handler.Close()
+	if turns := rec.All().Turns(); !errors.Is(err, enough) || len(turns) != 1 || turns[0].EndReason != "error" {
+		t.Errorf("error %v, turns %+v", err, turns)
 	}
 }
