@@ -82,7 +82,7 @@ type Session struct {
 
 // NewSession begins a session. When ctx carries a turn, the session is that of a sub-agent: its parent is the
 // turn's session, at the user message that the turn answers; a tool call in ctx is marked as the one that started
-// it. The turn may be one of another process, see [Extract]: its tool call is then marked where it is by
+// it. The turn may be one of another process, see [Extract]; that process marks its tool call itself, by
 // [ToolCall.SetChildSession].
 //
 // Nothing is emitted until the session has a run or is changed.
