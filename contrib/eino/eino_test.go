@@ -1,7 +1,6 @@
 package einotrace_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/cloudwego/eino-ext/components/model/openai"
 	"github.com/cloudwego/eino/callbacks"
+	"github.com/cloudwego/eino/components"
 	"github.com/cloudwego/eino/components/model"
 	"github.com/cloudwego/eino/compose"
 	"github.com/cloudwego/eino/schema"
@@ -57,45 +57,19 @@ func TestAModelWithoutAGraph(t *testing.T) {
 	}
 }
 
-// slow is a model whose answer goes on until it is stopped.
-type slow struct {
-	model.BaseChatModel
-	stop chan struct{}
-}
-
-func (s slow) Stream(
-	context.Context, []*schema.Message, ...model.Option,
-) (*schema.StreamReader[*schema.Message], error) {
-	r, w := schema.Pipe[*schema.Message](1)
-	go func() {
-		w.Send(schema.AssistantMessage("a", nil), nil)
-		<-s.stop
-		w.Close()
-	}()
-	return r, nil
-}
-
 // A graph that fails at the first words of an answer returns then, although the answer goes on.
 func TestAGraphThatFailsDoesNotWaitForTheAnswer(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
-	handler := einotrace.New(agenttrace.New(agenttrace.Options{TracerProvider: rec}), einotrace.Options{})
-	stop := make(chan struct{})
-	enough := errors.New("enough")
-	graph, err := compose.NewChain[[]*schema.Message, string]().AppendChatModel(slow{stop: stop}).AppendLambda(
-		compose.TransformableLambda(func(
-			_ context.Context, in *schema.StreamReader[*schema.Message],
-		) (*schema.StreamReader[string], error) {
-			_, _ = in.Recv()
-			in.Close()
-			return nil, enough
-		})).Compile(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = graph.Stream(t.Context(), []*schema.Message{schema.UserMessage("hi")}, compose.WithCallbacks(handler))
-	close(stop)
-	_ = handler.Close()
-	if turns := rec.All().Turns(); !errors.Is(err, enough) || len(turns) != 1 || turns[0].EndReason != "error" {
-		t.Errorf("error %v, turns %+v", err, turns)
+	h := einotrace.New(agenttrace.New(agenttrace.Options{TracerProvider: rec}), einotrace.Options{})
+	asks := &callbacks.RunInfo{Component: components.ComponentOfChatModel}
+	graph := h.OnStart(t.Context(), &callbacks.RunInfo{Component: compose.ComponentOfGraph}, nil)
+	ctx := h.OnStart(graph, asks, &model.CallbackInput{Messages: []*schema.Message{schema.UserMessage("hi")}})
+	answer, writer := schema.Pipe[callbacks.CallbackOutput](1)
+	h.OnEndWithStreamOutput(ctx, asks, answer)
+	h.OnError(graph, nil, errors.New("enough"))
+	writer.Close()
+	_ = h.Close()
+	if turns := rec.All().Turns(); len(turns) != 1 || turns[0].EndReason != "error" {
+		t.Errorf("turns %+v", turns)
 	}
 }

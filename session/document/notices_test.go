@@ -105,21 +105,17 @@ func TestTurnsInAnotherOrderAreNotMissing(t *testing.T) {
 
 // A fork from before the last turn misses none, also if it began in the millisecond of the question that it copied.
 func TestAForkMissesNoTurnsOfItsParent(t *testing.T) {
-	in := document.Input{Transcript: statusSession("{}", "")}
-	in.Transcript.Session.ParentID = new("ses_1")
-	in.Transcript.Messages = nil
+	in := document.Input{Transcript: &session.Transcript{Session: session.Session{ParentID: new("s"), CreatedAt: begin}}}
 	for i, index := range []int{0, 1, 3} {
-		for j, role := range []string{session.RoleUser, session.RoleAssistant} {
-			m := session.Message{ID: fmt.Sprint("msg_", i, j), Role: role, MetadataJSON: "{}", CreatedAt: begin - 1 + int64(i)}
-			if role == session.RoleAssistant {
-				m.MetadataJSON = fmt.Sprintf(`{"agenttrace":{"turn_index":%d}}`, index)
-			}
-			in.Transcript.Messages = append(in.Transcript.Messages, session.MessageAndParts{Message: m})
-		}
+		question := session.Message{ID: fmt.Sprint("msg_", i, 0), Role: session.RoleUser, CreatedAt: begin - 1 + int64(i)}
+		answer := session.Message{ID: fmt.Sprint("msg_", i, 1), Role: session.RoleAssistant, CreatedAt: question.CreatedAt,
+			MetadataJSON: fmt.Sprintf(`{"agenttrace":{"turn_index":%d}}`, index)}
+		in.Transcript.Messages = append(in.Transcript.Messages,
+			session.MessageAndParts{Message: question}, session.MessageAndParts{Message: answer})
 	}
 	for _, turn := range document.Build(in).Turns {
-		if gap := turn.MissingBefore; gap != nil {
-			t.Error(gap.Text())
+		if turn.MissingBefore != nil {
+			t.Error(turn.MissingBefore.Text())
 		}
 	}
 }

@@ -203,13 +203,11 @@ func decode(content []byte, file any, version *int, types ...any) error {
 	if *version != 1 {
 		return fmt.Errorf("version is %d; write version: 1", *version)
 	}
-	lists := map[string]yaml.Node{}
+	lists := map[string][]any{}
 	_ = yaml.Unmarshal(content, &lists)
 	for key, list := range lists {
-		for _, element := range list.Content {
-			if list.Kind == yaml.SequenceNode && element.ShortTag() == "!!null" { // which the decoder leaves out
-				return fmt.Errorf("line %d: an element of %s is empty; write what it states, or remove it", element.Line, key)
-			}
+		if i := slices.Index(list, nil); i >= 0 { // which the decoder leaves out
+			return fmt.Errorf("line %d: an element of %s is empty; write what it states, or remove it", lineOf(content, key, i), key)
 		}
 	}
 	return nil
@@ -236,11 +234,8 @@ var wrongKind = lazy.Regexp("^line (\\d+): cannot unmarshal !!(\\w+(?: `.*`)?) i
 func explain(err error, types ...any) error {
 	wrong, ok := errors.AsType[*yaml.TypeError](err)
 	if !ok {
-		text := strings.TrimPrefix(err.Error(), "yaml: ")
-		if strings.HasSuffix(text, "unknown escape character") {
-			text += `; write the text in single quotes, or \\ for each \`
-		}
-		return errors.New(text)
+		return errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "unknown escape character",
+			"unknown escape character; write the text in single quotes"))
 	}
 	lines := make([]string, len(wrong.Errors))
 	for i, text := range wrong.Errors {

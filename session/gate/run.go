@@ -277,8 +277,7 @@ func (c *CallMatch) failure(doc *document.Document) *Failure {
 		how := cmp.Or(map[int]string{0: "never"}[n], "only "+times(n))
 		text := "it was " + how + " called"
 		if other, all, _ := (&CallMatch{Tool: c.Tool}).find(doc); unknown == nil && all > n {
-			other.Detail = text + " so, last " + other.Detail
-			return other
+			unknown, other.Detail = other, text+" so, last "+other.Detail
 		}
 		return cmp.Or(unknown, &Failure{Detail: text})
 	case c.AtMost != nil && unknown != nil && n <= *c.AtMost:
