@@ -126,15 +126,20 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	case turn != nil:
 		c.ctx = ctx
 		c.results(tail)
-		if !m.side && agenttrace.ToolFromContext(ctx) == nil {
-			setUp(turn, r)
-		}
 	case m.side:
 		c.results(tail) // a summary may be asked for with them
 		turn = c.turn
 	default:
 		c.proceed(ctx, r, m, tail)
 		turn = c.turn
+	}
+	// What a tool of the agent asks is beside its turn. Of a chain of responses, the first one may have the prompt.
+	beside := m.side || c.external != nil && agenttrace.ToolFromContext(ctx) != nil
+	if r.System != "" && !beside {
+		turn.SetSystemPrompt(r.System)
+	}
+	if len(r.Tools) > 0 && !beside {
+		turn.SetTools(toolsOf(r))
 	}
 	o := agenttrace.ModelCallOptions{
 		Model: modelOf(r), Temperature: r.Temperature, Side: m.side, UsageElsewhere: countedElsewhere(ctx),
@@ -146,16 +151,6 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	callCtx, call := start(ctx, o)
 	f.call, f.span = call, trace.SpanFromContext(callCtx)
 	f.ctx, f.turn = c.ctx, turn
-}
-
-// setUp states what the turn's calls are made with. Of a chain of responses, the first one may have it.
-func setUp(turn *agenttrace.Turn, r *modelapi.Request) {
-	if r.System != "" {
-		turn.SetSystemPrompt(r.System)
-	}
-	if len(r.Tools) > 0 {
-		turn.SetTools(toolsOf(r))
-	}
 }
 
 // modelOf and toolsOf return what a request is made with.
@@ -245,7 +240,6 @@ func (c *conversation) proceed(ctx context.Context, r *modelapi.Request, m *matc
 				c.turn.Data("file", "", map[string]string{"mediaType": i.File.MediaType, "filename": i.File.Name})
 			}
 		}
-		setUp(c.turn, r)
 		return
 	}
 	first := m.from

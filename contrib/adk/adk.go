@@ -94,7 +94,7 @@ func (r *recorder) afterRun(ctx agent.InvocationContext) {
 	for _, a := range w.calls {
 		a.End(a.result, w.err)
 	}
-	w.begun.End(w.err)
+	w.begun.Done(&w.err)
 }
 
 // of returns the invocation of a callback; one that the plugin does not know records nothing.

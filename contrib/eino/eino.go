@@ -218,7 +218,7 @@ func (h *Handler) leave(f *frame, err error) {
 		f.streams.Wait()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.begun.End(err)
+		f.begun.Done(&err)
 	})
 	select {
 	case <-left:

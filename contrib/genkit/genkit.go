@@ -61,7 +61,7 @@ func (h *Handler) Start(ctx context.Context) (context.Context, func(error)) {
 	return context.WithValue(ctx, workKey{}, w), func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.begun.End(err)
+		w.begun.Done(&err)
 	}
 }
 

@@ -121,31 +121,28 @@ type ScoreMatch struct {
 // Limit is a number; of a duration it is in milliseconds, and written like 90s.
 type Limit float64
 
-// UnmarshalYAML reads a number or a duration.
-func (l *Limit) UnmarshalYAML(n *yaml.Node) error {
-	if d, err := time.ParseDuration(n.Value); err == nil && n.Value != "0" {
-		*l = Limit(d.Milliseconds())
-		return nil
-	}
-	var f float64
-	if err := n.Decode(&f); err != nil || math.IsNaN(f) {
-		return fmt.Errorf("line %d: %q is neither a number nor a duration such as 90s", n.Line, n.Value)
-	}
-	*l = Limit(f)
-	return nil
-}
-
 // Limits are bounds of figures, by their names.
 type Limits map[string]Limit
 
-// UnmarshalYAML reads the limits. Only that of the duration may be one: 5m tokens are not 300,000.
+// UnmarshalYAML reads numbers, and durations only where a duration is bounded: 5m tokens are not 300,000.
 func (l *Limits) UnmarshalYAML(n *yaml.Node) error {
-	for i := 1; i < len(n.Content); i += 2 {
-		if key, v := n.Content[i-1].Value, n.Content[i]; isFigure(key) && key != "duration" && v.ShortTag() == "!!str" {
-			return fmt.Errorf("line %d: %s is %q; use a number", v.Line, key, v.Value)
-		}
+	nodes := map[string]yaml.Node{}
+	if err := n.Decode(&nodes); err != nil {
+		return err
 	}
-	return n.Decode((*map[string]Limit)(l))
+	*l = Limits{}
+	for name, v := range nodes {
+		d, err := time.ParseDuration(v.Value)
+		f := float64(d.Milliseconds())
+		if name != "duration" || err != nil {
+			err = v.Decode(&f)
+		}
+		if err != nil || math.IsNaN(f) {
+			return fmt.Errorf("line %d: %s is %q; use a number, or of the duration one such as 90s", v.Line, name, v.Value)
+		}
+		(*l)[name] = Limit(f)
+	}
+	return nil
 }
 
 // Parse reads a gate. The error names the line and what is possible there.

@@ -59,20 +59,15 @@ func (s *Sessions) StartTurn(
 	return ctx, b.turn, b
 }
 
-// End ends what was begun.
-func (b *Begun) End(err error) {
-	b.turn.Fail(err)
-	b.run.End(err)
-}
-
-// Done is End with *err for a function that defers it. If that panics, the panic is the error, and goes on.
+// Done ends what was begun with *err. If a function that defers it panics, the panic is the error, and goes on.
 func (b *Begun) Done(err *error) {
 	if p := recover(); p != nil {
 		defer b.run.Done(err)
 		defer b.turn.Done(err)
 		panic(p)
 	}
-	b.End(*err)
+	b.turn.Fail(*err)
+	b.run.End(*err)
 }
 
 func (s *Sessions) session(ctx context.Context) *agenttrace.Session {
