@@ -16,6 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -218,7 +219,13 @@ func (s *runSources) join(ctx context.Context, w store.Service, in *codec.Sessio
 	// Calls of which the client reports nothing are beside the conversation, such as those for its title.
 	known := slices.Contains(slices.Collect(maps.Values(others[id])), sharedID)
 	beside := known && !of.isPartOf(others[id])
-	if _, err := ingest.New(w, ingest.Options{}).Seen(ctx, id, in, beside); err != nil {
+	within, subagent := id, ""
+	for row, err := w.Session(ctx, id); err == nil && row.ParentID != nil; row, err = w.Session(ctx, *row.ParentID) {
+		if sub, ok := strings.CutPrefix(id, fact.SubagentSession(*row.ParentID, "")); ok {
+			within, subagent = *row.ParentID, sub
+		}
+	}
+	if _, err := ingest.New(w, ingest.Options{}).Seen(ctx, within, subagent, in, beside); err != nil {
 		return "", err
 	}
 	if !own {

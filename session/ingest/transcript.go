@@ -44,8 +44,9 @@ func adoptTranscript(in *store.Imported) []store.Observation {
 
 // Seen adds to the session of the id what a proxy saw of its model calls, as the session that this came to has it: when
 // each was made, of which model, what it used, which response it was, and the instructions and tools it was made with.
-// The contents are those of the other sources. With beside, the calls are none of the conversation.
-func (i *Ingester) Seen(ctx context.Context, id string, in *store.Imported, beside bool) (Report, error) {
+// The contents are those of the other sources. With beside, the calls are none of the conversation. The sub-agent is the
+// one within that session that made them, "" if none did.
+func (i *Ingester) Seen(ctx context.Context, id, subagent string, in *store.Imported, beside bool) (Report, error) {
 	b := i.builder()
 	about := make(map[string]session.MessageMetadata)
 	for k := range in.Messages {
@@ -64,7 +65,7 @@ func (i *Ingester) Seen(ctx context.Context, id string, in *store.Imported, besi
 		f := fact.Fact{
 			Kind: fact.ModelCall, Dialect: "proxy", FromServer: true, Name: l.Kind, Service: "proxy",
 			TraceID: l.TraceID, SpanID: l.SpanID, Source: l.SpanID, Start: l.StartNano, End: l.EndNano,
-			Session: id, SessionKey: "proxy", Model: l.TurnStats.Model, ResponseID: trace.ResponseID,
+			Session: id, SubagentID: subagent, SessionKey: "proxy", Model: l.TurnStats.Model, ResponseID: trace.ResponseID,
 			ResponseModel: trace.ResponseModel, Finish: trace.StopReason, Failed: l.Error, Error: trace.Error,
 			SystemPromptDigest: cmp.Or(l.TurnStats.SystemPromptDigest, message.SystemPromptDigest),
 			ToolCatalogDigest:  message.Trace.ToolCatalogDigest,

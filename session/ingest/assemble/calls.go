@@ -153,7 +153,7 @@ func (c *callFinder) addRecords() {
 	for _, n := range c.loose {
 		to := c.requests[n.RequestID]
 		if n.RequestID == "" {
-			if to = last; to != nil && (seen(to.nodes, n) || to.failed() != "" && len(n.Output) > 0) {
+			if to = last; to != nil && (seen(to.nodes, n) && !restates(n, to) || to.failed() != "" && len(n.Output) > 0) {
 				to = nil // what is answered after a failure is another attempt's
 			}
 		}
@@ -163,6 +163,14 @@ func (c *callFinder) addRecords() {
 		c.join(to, n)
 		last = to
 	}
+}
+
+// restates reports whether a record repeats the error of a call at the time of its end: Codex writes what the
+// connection reports, and once more in the words "stream disconnected before completion".
+func restates(n *node, c *call) bool {
+	failure := c.failed()
+	return n.Error != "" && failure != "" && n.Start == c.end &&
+		(strings.Contains(n.Error, failure) || strings.Contains(failure, n.Error))
 }
 
 // joinOrphans gives calls the spans of the provider's own library that have come from traces of their own, the best
@@ -325,13 +333,16 @@ func seen(nodes []*node, n *node) bool {
 }
 
 // nearest returns the call that was going on when a record was written, or ended or began nearest to it and at most
-// so far from it, of those of which no such record reports yet. One whose request has another id does not match.
+// so far from it, of those of which no such record reports yet. One whose request has another id does not match, nor
+// does what the server answered after the attempt that the record reports had failed.
 func nearest(calls []*call, n *node, maximum int64) (best *call) {
 	least := maximum
 	for _, c := range slices.Backward(calls) {
 		away := max(c.start-n.Start, n.Start-c.end, 0)
 		if away > least || seen(c.nodes, n) ||
-			n.RequestID != "" && slices.ContainsFunc(c.nodes, func(o *node) bool { return o.RequestID != "" }) {
+			slices.ContainsFunc(c.nodes, func(o *node) bool {
+				return n.RequestID != "" && o.RequestID != "" || isAttempt(n, o)
+			}) {
 			continue
 		}
 		if best == nil || away < least || best.start > n.Start {

@@ -80,7 +80,7 @@ func (a *assembly) joinSubagents() {
 	for _, n := range a.nodes {
 		key := n.sharedWork()
 		if n.SubagentID == "" {
-			own[key] = own[key] || !n.record && n.subagent() == nil // a span of the session itself is no sub-agent's
+			own[key] = own[key] || !n.record && !n.FromServer && n.subagent() == nil // a span of the session itself is no sub-agent's
 			continue
 		}
 		workers[key] = cmp.Or(workers[key], n)
@@ -110,12 +110,15 @@ func (a *assembly) joinSubagents() {
 	}
 }
 
-// sharedWork is what the facts of one model call or tool call have in common: their session and the id of the request
-// or of the call, "" for facts of other things.
+// sharedWork is what the facts of one model call or tool call have in common: their session and the id of the request,
+// of the response or of the call, "" for facts of other things. A record alone names no response: some servers give every
+// answer the same.
 func (n *node) sharedWork() [2]string {
 	switch {
 	case n.RequestID != "" && (n.Kind == fact.ModelCall || n.Kind == fact.Answer):
 		return [2]string{n.Session, "request " + n.RequestID}
+	case n.ResponseID != "" && n.Kind == fact.ModelCall && !n.record:
+		return [2]string{n.Session, "response " + n.ResponseID}
 	case n.CallID != "" && (n.Kind == fact.ToolCall || n.Kind == fact.Permission):
 		return [2]string{n.Session, "call " + n.CallID}
 	}
