@@ -358,6 +358,11 @@ type piBuilder struct {
 	messages map[string]string // by the ids of their first entries
 	model    session.Model
 	effort   string
+
+	// What system messages state: texts and tools by their names, and digests of all of them. A text that is in no
+	// section has the name "".
+	sections, tools rows.Object
+	prompt, catalog string
 }
 
 // header begins the session.
@@ -417,7 +422,9 @@ func (b *piBuilder) entry(e *piEntry) {
 			b.effort = ""
 		}
 		b.model.Variant = b.effort
-	case piEntryCustom, "label":
+	case "usage": // of something beside the conversation
+		b.cost(e.Object.Object("usage"))
+	case piEntryCustom, "label", "context_edit":
 	default:
 		b.Problem("is of type %.40q, which is not known, and is passed over", kind)
 	}
@@ -466,6 +473,8 @@ func (b *piBuilder) message(e *piEntry, message rows.Object) {
 		b.assistant(e, message, content)
 	case piRoleResult:
 		b.result(e, message)
+	case session.RoleSystem:
+		b.instruct(message)
 	case "custom", "hookMessage":
 		b.aside(e, session.RoleSystem, content)
 	case "bashExecution":
@@ -478,6 +487,31 @@ func (b *piBuilder) message(e *piEntry, message rows.Object) {
 		b.Problem("message.role is %.40s, which is not known: the message is left out",
 			rows.OrNull(message.Get("role")))
 	}
+}
+
+// instruct reads a change of the system prompt and of the tools.
+func (b *piBuilder) instruct(message rows.Object) {
+	for _, block := range piBlocks(message.Get("content")) {
+		b.sections.Set("", strings.TrimPrefix(b.sections.Text("")+"\n\n"+block.Text("text"), "\n\n"))
+	}
+	b.sections.Add(message.Object("sections"))
+	for tool := range rows.Objects(message.Get("toolsRemoved")) {
+		b.tools = b.tools.Without(tool.Text("name"))
+	}
+	for tool := range rows.Objects(message.Get("toolsAdded")) {
+		b.tools.Set(tool.Text("name"), tool)
+	}
+	texts, tools := []string{}, []json.RawMessage{}
+	for _, section := range b.sections {
+		if text, _ := rows.Text(section.Value); text != "" { // null takes a section away
+			texts = append(texts, text)
+		}
+	}
+	for _, tool := range b.tools {
+		tools = append(tools, tool.Value)
+	}
+	b.prompt = b.s.Blob(store.BlobSystemPrompt, strings.Join(texts, "\n\n"), true)
+	b.catalog = b.s.Blob(store.BlobToolCatalog, string(rows.Raw(tools)), true)
 }
 
 // assistant reads a model call.
@@ -499,6 +533,8 @@ func (b *piBuilder) assistant(e *piEntry, message rows.Object, content []rows.Ob
 		b.calls[id] = m.Call(id, name, block.Get("arguments"), e.at)
 	}
 	b.measure(m, e, message)
+	m.AddMeta(rows.NonEmpty("system_prompt_digest", b.prompt))
+	m.AddTrace(rows.NonEmpty("tool_catalog_digest", b.catalog))
 }
 
 // result gives a call its result.
@@ -514,6 +550,9 @@ func (b *piBuilder) result(e *piEntry, message rows.Object) {
 	p.Result(joinedTexts(message.Get("content")), message.True("isError"))
 	if details := message.Get("details"); message.Has("details") {
 		p.SetKey("callProviderMetadata", rows.Of("pi", rows.Of("details", details)))
+	}
+	if ms := piCount(message.Get("durationMs")); ms > 0 {
+		p.SetToolTrace("duration_ms", ms)
 	}
 	p.Touch(e.at)
 }
@@ -543,12 +582,24 @@ func piUsageOf(o rows.Object) *session.Usage {
 	if u == (session.Usage{}) {
 		return nil
 	}
+	u.Reasoning = min(piCount(o.Get("reasoning")), u.Output) // which has it, too
+	u.Output -= u.Reasoning
 	return &u
+}
+
+// cost adds what a usage cost to the session's cost, and returns it, nil where it is not known.
+func (b *piBuilder) cost(usage rows.Object) *float64 {
+	usd, err := strconv.ParseFloat(string(usage.Object("cost").Get("total")), 64)
+	if err != nil || usd <= 0 {
+		return nil
+	}
+	b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, usd)
+	return &usd
 }
 
 // measure adds what an entry reports of its model call.
 func (b *piBuilder) measure(a *rows.Answer, e *piEntry, message rows.Object) {
-	step := session.Step{StartedAt: e.at, StopReason: message.Text("stopReason"),
+	step := session.Step{StartedAt: e.at, StopReason: message.Text("stopReason"), ResponseID: message.Text("responseId"),
 		Usage: piUsageOf(message.Object("usage"))}
 	var model session.Model
 	if id := message.Text("model"); id != "" && id != piUnknown {
@@ -558,11 +609,10 @@ func (b *piBuilder) measure(a *rows.Answer, e *piEntry, message rows.Object) {
 		}
 		b.model = model
 	}
-	var cost *float64
-	usd, err := strconv.ParseFloat(string(message.Object("usage").Object("cost").Get("total")), 64)
-	if err == nil && usd > 0 {
-		cost, b.s.Row.CostUSD = &usd, store.AddCost(b.s.Row.CostUSD, usd)
+	if a.End == semconv.EndError { // the call before failed, and is tried again
+		a.Failed(a.Error)
 	}
+	a.Error = ""
 	a.End = piEnds[step.StopReason]
 	switch step.StopReason {
 	case "toolUse":
@@ -571,5 +621,5 @@ func (b *piBuilder) measure(a *rows.Answer, e *piEntry, message rows.Object) {
 		a.Error = cmp.Or(message.Text("errorMessage"), piUnknown)
 	}
 	a.Stop = step.StopReason
-	a.Step(step, model, cost)
+	a.Step(step, model, b.cost(message.Object("usage")))
 }

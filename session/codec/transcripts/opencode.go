@@ -340,11 +340,8 @@ func opencodeUsage(tokens rows.Object) session.Usage {
 }
 
 func (d *opencode) retry(row *message, p rows.Object) {
-	const maximum = 5
 	failed := p.Object("error")
-	text := cmp.Or(failed.Object("data").Text("message"), failed.Text("message"), failed.Text("name"), "error")
-	all := append(rows.Elements(row.MetaOf("agenttrace").Get("model_errors")), rows.Raw(text))
-	row.SetTrace("model_errors", all[max(0, len(all)-maximum):])
+	row.Failed(cmp.Or(failed.Object("data").Text("message"), failed.Text("message"), failed.Text("name"), "error"))
 }
 
 // summary adds the answer to a compaction, unless it failed: then the session is as it was.

@@ -155,6 +155,13 @@ func (m *Message) AddTrace(o Object) {
 	}
 }
 
+// Failed adds the error of a model call that was tried again. The last few are kept.
+func (m *Message) Failed(text string) {
+	const maximum = 5
+	all := append(Elements(m.MetaOf("agenttrace").Get("model_errors")), Raw(text))
+	m.SetTrace("model_errors", all[max(0, len(all)-maximum):])
+}
+
 // Touch reports that the message changed at a time.
 func (m *Message) Touch(at int64) { m.Row.UpdatedAt = max(m.Row.UpdatedAt, at) }
 
