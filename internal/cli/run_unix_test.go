@@ -88,12 +88,34 @@ func geminiMain() {
 	}
 }
 
-// claudeMain is another one, as Claude Code.
+// claudeMain is another one, as Claude Code. With an argument it has a sub-agent, which asks the model.
 func claudeMain() {
 	dir, _ := os.Getwd()
 	line := func(id, after, kind string, message any) any {
 		return map[string]any{"sessionId": "inner", "uuid": id, "parentUuid": after, "cwd": dir, "type": kind,
 			"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "message": message}
+	}
+	if len(os.Args) > 1 {
+		ofAgent := func(line any) any {
+			line.(map[string]any)["agentId"], line.(map[string]any)["isSidechain"] = "scout", true
+			return line
+		}
+		asked := map[string]any{"role": "user", "content": "look"}
+		body, _ := json.Marshal(map[string]any{"model": "m", "max_tokens": 9, "messages": []any{asked}})
+		answer := make(map[string]any)
+		if err := post(os.Getenv("ANTHROPIC_BASE_URL")+"/v1/messages", body, &answer); err != nil {
+			panic(err)
+		}
+		keep(".claude/projects/p/inner/subagents/agent-scout.jsonl", ofAgent(line("s1", "", "user", asked)),
+			ofAgent(line("s2", "s1", "assistant", answer)))
+		telemetry := fmt.Sprintf(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"claude_code.llm_request",`+
+			`"traceId":"0af7651916cd43dd8448eb211c80319c","spanId":"b7ad6b7169203331",`+
+			`"startTimeUnixNano":"%d","endTimeUnixNano":"%[1]d","attributes":[`+
+			`{"key":"session.id","value":{"stringValue":"inner"}},{"key":"agent_id","value":{"stringValue":"scout"}}]}]}]}]}`,
+			time.Now().UnixNano())
+		if err := post(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")+"/v1/traces", []byte(telemetry), new(any)); err != nil {
+			panic(err)
+		}
 	}
 	keep(".claude/projects/p/inner.jsonl", line("u1", "", "user", map[string]any{"role": "user", "content": "help"}),
 		line("a1", "u1", "assistant", map[string]any{"id": "msg_inner1", "content": []any{map[string]any{"type": "text",
@@ -138,6 +160,32 @@ func TestRunMakesOneSessionOfWhatHasNoIDsInCommon(t *testing.T) {
 	}
 	if n := len(o.sessions()); n != 1 {
 		t.Errorf("%d sessions besides children, want one", n)
+	}
+}
+
+// TestRunCountsASubagentOnce: what the proxy saw of a sub-agent that its client names within a session is no further
+// call of that sub-agent.
+func TestRunCountsASubagentOnce(t *testing.T) {
+	o := newOutside(t)
+	o.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"id":"msg_look","type":"message","role":"assistant","model":"m","stop_reason":"end_turn",`+
+			`"content":[{"type":"text","text":"Calm."}],"usage":{"input_tokens":10,"output_tokens":2}}`)
+	})
+	cmd := o.command("agenttrace", "run", "--", "claude", "look")
+	cmd.Env = append(cmd.Env, "ANTHROPIC_BASE_URL="+o.server.URL)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r := testscale.Open(t, stores.OpenReader, filepath.Join(o.home, ".local/state/agenttrace/sessions.db"))
+	in := storetest.Transcript(t, r, "inner-scout")
+	about := session.ParseMessageMetadata([]byte(in.Messages[len(in.Messages)-1].Message.MetadataJSON))
+	if len(in.Messages) != 2 || about.Trace.ModelCalls != 1 || in.Session.TotalTokens != 12 {
+		t.Errorf("%d messages, %d calls, %d tokens; want 2, 1, 12", len(in.Messages), about.Trace.ModelCalls,
+			in.Session.TotalTokens)
+	}
+	if parent := session.Deref(in.Session.ParentID); parent != "inner" {
+		t.Errorf("its parent is %q, want inner", parent)
 	}
 }
 
