@@ -48,9 +48,11 @@ func (p *printer) assistant(doc *document.Document, m *document.Message) {
 	if len(m.Parts) == 0 && m.State != document.StateIncomplete {
 		p.line(span{"  (empty)", p.dim})
 	}
-	if len(m.Calls) > 0 && !slices.ContainsFunc(m.Calls, func(c document.ModelCall) bool { return c.Failed }) {
+	if !slices.ContainsFunc(m.Calls, func(c document.ModelCall) bool { return c.Failed }) {
 		for _, text := range m.ModelErrors { // of calls that succeeded in another attempt
-			p.block(span{"⚠  ", p.warn}, "model call: "+text, p.warn, p.Lines)
+			if text != m.Error {
+				p.block(span{"⚠  ", p.warn}, "model call: "+text, p.warn, p.Lines)
+			}
 		}
 	}
 	p.ending(m)
