@@ -284,19 +284,21 @@ func (s *runSources) isOfRun(in *codec.Session) bool {
 	if slices.Contains(s.reported, in.Session.ID) {
 		return true
 	}
-	last := in.Session.UpdatedAt
+	last, untimed := in.Session.UpdatedAt, len(in.Messages) > 1 // as in Continue: all has the time at which it began
 	for i := range in.Messages {
-		last = max(last, in.Messages[i].Message.CreatedAt)
+		at := in.Messages[i].Message.CreatedAt
+		last, untimed = max(last, at), untimed && at == in.Session.CreatedAt
 	}
+	written := last >= s.Began || untimed // its file was
 	about := identityOf(in.Transcript, in.SpanRefs)
 	for _, of := range s.known {
-		if n, _ := of.shared(about); n >= sharedID || last >= s.Began && of.isPartOf(about) {
+		if n, _ := of.shared(about); n >= sharedID || written && of.isPartOf(about) {
 			return true
 		}
 	}
 	root := session.Deref(in.Session.WorkspaceRoot)
 	inside, err := filepath.Rel(real(s.Working), real(root))
-	return last >= s.Began && root != "" && err == nil && !strings.HasPrefix(inside, "..")
+	return written && root != "" && err == nil && !strings.HasPrefix(inside, "..")
 }
 
 // real is a path without symbolic links.

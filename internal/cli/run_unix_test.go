@@ -189,6 +189,15 @@ func TestRunCountsASubagentOnce(t *testing.T) {
 	}
 }
 
+// TestRunRecordsASessionWithoutTimes: one that went on has no time but that at which it began.
+func TestRunRecordsASessionWithoutTimes(t *testing.T) {
+	o := newOutside(t)
+	out, err := o.command("agenttrace", "run", "--", "agent", "untimed").CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("agenttrace show s-1")) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // TestRunKeepsTelemetryThatNamesNoSessionWithTheClientsOwn: a client that ends in haste loses the span with the name.
 func TestRunKeepsTelemetryThatNamesNoSessionWithTheClientsOwn(t *testing.T) {
 	o := newOutside(t)
@@ -225,6 +234,15 @@ func agentMain() {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
+			return
+		case "untimed": // as Continue, which goes on with a session of yesterday
+			dir, _ := os.Getwd()
+			turn := func(role, text string) any {
+				return map[string]any{"message": map[string]any{"role": role, "content": text}}
+			}
+			keep(".continue/sessions/s-1.json", map[string]any{"sessionId": "s-1", "title": "t", "workspaceDirectory": dir,
+				"history": []any{turn("user", "go"), turn("assistant", "on")}})
+			keep(".continue/sessions/sessions.json", []any{map[string]any{"sessionId": "s-1", "dateCreated": "1767323041000"}})
 			return
 		case "kill-recorder":
 			n, _ := strconv.Atoi(os.Getenv("AGENT_TURN"))
