@@ -50,7 +50,7 @@ var decodeCline decoder = func(from *source, text []byte) []*codec.Session {
 	if d.failed != nil {
 		d.b.see(moment(d.failed, "ts"))
 		d.b.fails(cmp.Or(d.failed.Text("text"), "error"))
-	} else if d.end != "" {
+	} else if d.end != "" && (d.b.turn == nil || d.b.turn.Error == "") {
 		d.b.ended(d.end, "")
 	}
 	return d.b.alone()
@@ -77,7 +77,9 @@ func (d *cline) about(of rows.Object, beside []string) {
 	for _, name := range beside[:3] {
 		about.Add(rows.Read(string(b.beside(name))))
 	}
-	b.workspace(cmp.Or(about.Text("workspace_root"), about.Text("cwd"), about.Text("workspace")))
+	above := rows.Read(string(b.beside(beside[4]))) // what a sub-agent is of
+	b.workspace(cmp.Or(about.Text("workspace_root"), about.Text("cwd"), about.Text("workspace"),
+		above.Text("workspace_root")))
 	b.mode(about.Text("mode"))
 	b.Cost = rows.USD(about.Get("totalCost"))
 	b.Title = about.Object("metadata").Text("title")
@@ -121,6 +123,8 @@ func (d *cline) message(o rows.Object) {
 		d.b.compaction(c)
 	case role == session.RoleUser:
 		d.user(o, blocks)
+	case o.Object("metadata").Text("displayRole") == "error":
+		d.b.fails(joined(blocks, "\n"))
 	case role != session.RoleAssistant:
 		d.b.Problem("is neither the user's nor the assistant's: left out")
 	case o.Text("type") != "reasoning" || len(blocks) > 0: // which is encrypted
@@ -249,7 +253,7 @@ func (d *cline) count(s *step, metrics rows.Object) {
 // clineBeside are the files beside one: what is known of the session, and at last what was shown of it.
 func clineBeside(path string) []string {
 	manifest := strings.TrimSuffix(filepath.Base(path), ".messages.json") + ".json"
-	return []string{manifest, "task_metadata.json", "history_item.json", "ui_messages.json"}
+	return []string{manifest, "task_metadata.json", "history_item.json", "ui_messages.json", dirOf(path) + ".json"}
 }
 
 // clineKin are the programs, by what the path of a task has in lower case: the first is that of any other.
