@@ -276,3 +276,29 @@ func (r *delegatedRun) shuffled(t testing.TB, chance *rand.Rand, s *sqlitestore.
 	}
 	return order
 }
+
+// TestSubagentOfOpencodeIsOneSession: its transcript has the name that its spans have in the trace of its parent.
+func TestSubagentOfOpencodeIsOneSession(t *testing.T) {
+	requests, err := parseText(`span SessionPrompt.run id=1 for=9s
+	session.id = "home"
+span Tool.execute id=2 parent=1 at=1s for=5s
+	tool.call_id = "c"
+span SessionPrompt.run id=3 parent=2 at=2s for=3s
+span ai.streamText.doStream id=4 parent=3 at=3s for=1s
+	session.id = "scout"
+	ai.operationId = "ai.streamText.doStream"
+	ai.usage.promptTokens = 10
+`, "opencode")
+	s := openStore(t)
+	testscale.Must(t, err)
+	deliver(t, s, requests)
+	for range 2 { // the rows of telemetry, as a transcript has them
+		in := storetest.Transcript(t, s, "scout")
+		if in.Session.TotalTokens != 10 || session.Deref(in.Session.ParentID) != "home" {
+			t.Fatalf("%d tokens, below %q", in.Session.TotalTokens, session.Deref(in.Session.ParentID))
+		}
+		in.Session.MetadataJSON = `{"agenttrace":{"transcript":"opencode"}}`
+		_, err := ingest.New(s, ingest.Options{}).Transcript(t.Context(), &store.Imported{Transcript: in})
+		testscale.Must(t, err)
+	}
+}

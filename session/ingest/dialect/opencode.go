@@ -20,6 +20,7 @@ import (
 // A turn is a run of its loop. Each step of the loop calls the AI SDK again, so that the SDK's roots are steps here. A
 // sub-agent's run is below the span of the tool that started it, and has a session of its own.
 var openCode = Dialect{
+	Threads:    true,
 	Name:       "opencode",
 	Spans:      isOpenCode,
 	Records:    isOpenCodeRecord,
