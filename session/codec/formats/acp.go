@@ -191,7 +191,7 @@ func acpToolName(call rows.Object) string {
 	if name, ok := rows.Text(call.Get("name")); ok {
 		return name
 	}
-	return cmp.Or(call.Text("kind"), "other")
+	return cmp.Or(call.Object("_meta").Object("claudeCode").Text("toolName"), call.Text("kind"), "other")
 }
 
 // acpContentOutput makes an output of a call's content: its text when there is nothing else in it.
