@@ -291,7 +291,8 @@ func (d *opencode) assistant(m *opencodeRecord) {
 				count(tokens)
 			}
 		case "retry":
-			d.retry(row, p.data)
+			failed := p.data.Object("error")
+			row.Failed(cmp.Or(failed.Object("data").Text("message"), failed.Text("message"), failed.Text("name"), "error"))
 		default:
 			if data := opencodePart(p.data); data != nil {
 				d.addPart(row, p, data)
@@ -337,11 +338,6 @@ func opencodeUsage(tokens rows.Object) session.Usage {
 		u.Output -= u.Reasoning
 	}
 	return u
-}
-
-func (d *opencode) retry(row *message, p rows.Object) {
-	failed := p.Object("error")
-	row.Failed(cmp.Or(failed.Object("data").Text("message"), failed.Text("message"), failed.Text("name"), "error"))
 }
 
 // summary adds the answer to a compaction, unless it failed: then the session is as it was.

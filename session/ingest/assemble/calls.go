@@ -339,10 +339,9 @@ func nearest(calls []*call, n *node, maximum int64) (best *call) {
 	least := maximum
 	for _, c := range slices.Backward(calls) {
 		away := max(c.start-n.Start, n.Start-c.end, 0)
-		if away > least || seen(c.nodes, n) ||
-			slices.ContainsFunc(c.nodes, func(o *node) bool {
-				return n.RequestID != "" && o.RequestID != "" || isAttempt(n, o)
-			}) {
+		if away > least || seen(c.nodes, n) || slices.ContainsFunc(c.nodes, func(o *node) bool {
+			return n.RequestID != "" && o.RequestID != "" || isAttempt(n, o)
+		}) {
 			continue
 		}
 		if best == nil || away < least || best.start > n.Start {

@@ -80,7 +80,8 @@ func (a *assembly) joinSubagents() {
 	for _, n := range a.nodes {
 		key := n.sharedWork()
 		if n.SubagentID == "" {
-			own[key] = own[key] || !n.record && !n.FromServer && n.subagent() == nil // a span of the session itself is no sub-agent's
+			// A span of the session itself is no sub-agent's.
+			own[key] = own[key] || !n.record && !n.FromServer && n.subagent() == nil
 			continue
 		}
 		workers[key] = cmp.Or(workers[key], n)
@@ -111,8 +112,8 @@ func (a *assembly) joinSubagents() {
 }
 
 // sharedWork is what the facts of one model call or tool call have in common: their session and the id of the request,
-// of the response or of the call, "" for facts of other things. A record alone names no response: some servers give every
-// answer the same.
+// of the response or of the call, "" for facts of other things. The response of a record is left out: some servers give
+// every answer the same id.
 func (n *node) sharedWork() [2]string {
 	switch {
 	case n.RequestID != "" && (n.Kind == fact.ModelCall || n.Kind == fact.Answer):
