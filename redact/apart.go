@@ -441,6 +441,9 @@ func (c *scan) readToken(i, to int) int {
 	}
 	// Of name=value the value is the token; signs at the end of Base64 are part of it.
 	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
+	if severalSigns(v) {
+		k = 0
+	}
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
 	if v = s[lo:max(lo, hi)]; v != "" && !oneByteOf("-/$.~%@\\", v[0]) &&
 		(len(v) >= 6 && (digits(v) || strings.Count(v, "-") >= 2 || byChance(v, 40) || composed(v)) ||
@@ -689,7 +692,12 @@ func (c *scan) row(at, end int, sign string) bool {
 // {"name": "password", "value": "SECRET"}. Environments of containers, parameters of CloudFormation, cookies of
 // browsers and forms in HAR files are lists of such pairs, in JSON, YAML and XML.
 func (m *mention) pairLabel() int {
-	s, i := m.s, runBack(m.s, m.lo, max(m.c.floor, m.lo-maxKey), slug|dot|plusSlash) // /spec/password
+	s, i := m.s, since(m.s, m.lo, max(m.c.floor, m.lo-maxKey), "\"\n")
+	if owner := m.c.ownerOf(i); owner != "" && s[i-1] == '"' && lists["nameWords"][owner] && m.class >= secret &&
+		(oneByteOf("\"?:", s[min(m.hi, len(s)-1)]) || strings.HasPrefix(s[m.hi:], " for ")) {
+		return i // "name": "Root password"
+	}
+	i = runBack(s, m.lo, max(m.c.floor, m.lo-maxKey), slug|dot|plusSlash) // /spec/password
 	i = skipBack(s, i, max(m.c.floor, i-24), " \t\"'#")
 	end := skipBack(s, skipBack(s, i, max(m.c.floor, i-1), ":="), max(m.c.floor, i-16), " \t\"'")
 	if i = runBack(s, end, max(m.c.floor, end-16), word); !lists["nameWords"][s[i:end]] {

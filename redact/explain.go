@@ -59,7 +59,7 @@ func (t *trace) note(x Candidate) {
 // edits notes those that no label named: they have a shape.
 func (t *trace) edits(found []finding) {
 	for _, e := range found {
-		if t != nil && !slices.ContainsFunc(t.found, func(x Candidate) bool { return x.Start == e.start && x.End == e.end }) {
+		if t != nil && !slices.ContainsFunc(t.found, func(x Candidate) bool { return x.Start == e.start && x.Secret }) {
 			rule, _ := strings.CutPrefix(strings.TrimSuffix(e.marker, "]"), "[redacted:")
 			if rule == Marker {
 				rule = ""

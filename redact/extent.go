@@ -48,7 +48,9 @@ func (m *mention) value(i int) (lo, hi int) {
 		return m.element(i)
 	case m.join == cell:
 		lo, _ = elements(s, skip(s, i, len(s), " `*"), "<") // <code>SECRET</code>
-		hi = until(s, lo, maxJudged, "|\n\r`<\xe2")
+		for hi = until(s, lo, maxJudged, "|\n\r`<\xe2"); hi < len(s) && s[hi] == '<' && m.c.v.hides(hi, lo, '&'); {
+			hi = until(s, hi+1, maxJudged, "|\n\r`<\xe2")
+		}
 		return lo, skipBack(s, hi, lo, " *")
 	case m.class == credential && m.join != flag && m.join != setting: // Cookie: a=SECRET; b=SECRET
 		return m.headerAt(i)
@@ -111,8 +113,12 @@ func (m *mention) bytesAt(i int) (lo, hi int) {
 
 // noString reports whether only a string may be the value, or what is at i is the next name: key, name=value.
 func (m *mention) noString(i int) bool {
-	return m.join == pair || m.join == sure && !m.tag || m.join == bare && m.class != credential && nameFollows(m.s, i)
+	return m.join == pair || m.join == sure && !m.tag || m.join == bare && m.class != credential && nameFollows(m.s, i) &&
+		!severalSigns(m.s[i:until(m.s, i, maxKey, wordStops)])
 }
+
+// severalSigns reports whether v is no pair, but made by chance, with equals signs in it.
+func severalSigns(v string) bool { return strings.Count(v, "=") > 1 && chancy(v) }
 
 // wrapped returns the bounds of a value without what the writer put around it: Str(…) of the debug exporter of
 // OpenTelemetry, {…} of ODBC.
@@ -506,7 +512,7 @@ func templateEnd(s string, i, end int) int {
 func groupsEnd(s string, i, end int) int {
 	if hi := i + 19; end == i+4 && hi <= len(s) && run(s[:hi], i, lower|digit|space) == hi &&
 		s[i+9] == ' ' && s[i+14] == ' ' && strings.Count(s[i:hi], " ") == 3 &&
-		byChance(strings.ReplaceAll(s[i:hi], " ", ""), 48) {
+		(byChance(strings.ReplaceAll(s[i:hi], " ", ""), 48) || look(s[i:hi]).turns > 3) {
 		return hi
 	}
 	for end >= i+3 && end < min(i+10, len(s)) && s[end] == ' ' && strings.Trim(s[i:end], "0123456789 ") == "" {

@@ -90,10 +90,10 @@ func (k *keyName) entries() (out []entry) {
 		out = append(out, entry{rule: nameRule, literal: text, fold: strings.ToLower(text) == text, key: k,
 			from: indexFold(text, name), n: len(name)})
 	}
-	spellings := words["spellings of "+k.joined]
-	if name := k.joined; lists["inIdentifiers"][name] {
-		spellings = slices.Concat(spellings, []string{"_" + name, name + "_", strings.ToUpper(name), name + "="})
+	if len(k.words) == 1 && slices.Contains(spokenNames, k.joined) {
+		return nil // phrases find it
 	}
+	spellings := words["spellings of "+k.joined]
 	for _, text := range spellings {
 		name := k.joined
 		if indexFold(text, name) < 0 {

@@ -76,6 +76,9 @@ func (c *scan) phrased(e *entry, begin int) bool {
 		}
 		return m.joined(jsonscan.Space(c.s, hi))
 	}
+	if m.inIdentifier() {
+		return m.secretAt(m.sign())
+	}
 	// What people say is inflected and followed by words: "Das Passwort für den Server lautet SECRET".
 	m.hi = inflected(c.s, begin, hi)
 	if id := c.s[m.hi:min(len(c.s), m.hi+4)]; partOfWord(c.s, begin, m.hi) ||
@@ -83,6 +86,22 @@ func (c *scan) phrased(e *entry, begin int) bool {
 		return false // Schlüssel-ID
 	}
 	return m.secretAt(m.sign())
+}
+
+// inIdentifier has the label be the identifier that the name is a word of, senhaBanco, parola_utente, and reports
+// whether there is one.
+func (m *mention) inIdentifier() bool {
+	s := m.s
+	lo, hi := keySpan(s, m.c.floor, m.lo, m.hi-m.lo)
+	if hi-lo <= m.hi-m.lo || s[m.lo] >= 0x80 || lo < m.lo && class[s[m.lo-1]]&class[s[m.lo]]&letter != 0 {
+		return false
+	}
+	rest := strings.TrimLeft(s[m.hi:hi], "_-")
+	if has("describing", rest[:wordFrom(rest, 0, len(rest))]) {
+		return false
+	}
+	m.lo, m.hi, m.class, m.sentence = lo, hi, secret, false
+	return true
 }
 
 // behind returns the end of the first of signs after the label in its line, 0 where there is none. After a string of

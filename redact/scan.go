@@ -146,8 +146,26 @@ func (c *scan) ask(e *entry, begin int) bool {
 
 // note adds a secret to those found.
 func (c *scan) note(lo, hi int, marker string) bool {
-	c.found = append(c.found, finding{start: lo, end: hi, marker: marker})
+	c.found = append(c.found, finding{start: lo, end: c.blockEnd(lo, hi), marker: marker})
 	return true
+}
+
+// blockEnd returns the end of the lines of Base64 of which s[lo:hi] is the first; hi where it is none.
+func (c *scan) blockEnd(lo, hi int) int {
+	width := hi - lo
+	if width < 40 || run(c.s[:hi], lo, base64) < hi || run(c.s[:hi], lo, hexSet) == hi {
+		return hi
+	}
+	for hi < len(c.s) && c.afford(1) {
+		next := skip(c.s, skip(c.s, hi, hi+2, "\r\n"), len(c.s), " \t")
+		end := run(c.s, next, base64)
+		if next == hi || end > next+width || end < len(c.s) && !oneByteOf("\r\n", c.s[end]) || end < next+width &&
+			!strings.HasSuffix(c.s[next:end], "=") && (end < next+16 || !random(c.s[next:end], true)) {
+			break
+		}
+		hi = end
+	}
+	return hi
 }
 
 // sort puts what was found in the order of the text, and leaves out what overlaps: a hint yields to what is surer, the

@@ -134,7 +134,11 @@ func (c *scan) give(user string, w span, by join) {
 		if k < 0 || has("indirect", c.text(w)[:k]) {
 			return
 		}
-		w.lo += k + 1
+		if w.hi == w.lo+k+1 { // a key in the place of the user: curl -u KEY:
+			w.hi--
+		} else {
+			w.lo += k + 1
+		}
 	}
 	if w.lo < w.hi && oneByteOf("\"'", c.s[w.lo]) {
 		w.lo, w.hi = w.lo+1, min(w.hi, c.closing(w.lo))

@@ -75,7 +75,7 @@ func (v *view) encodes(i int, sign byte) bool {
 func (v *view) hides(at, i int, sign byte) bool { return v.encodes(at, sign) && !v.encodes(i-1, sign) }
 
 // hiding are what hides text begins with.
-var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "=\n", "=\r\n", "<t", "</t",
+var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "=\n", "=\r\n", "^\n", "^\r\n", "`\n", "`\r\n", "<t", "</t",
 	"\xe2\x80", "\xc2", "\xef\xbb\xbf"}
 
 // normalize sets the view to that of s. Most texts hide nothing: those have no view of their own. In the others, too,
@@ -132,6 +132,10 @@ func decode(s string, i int) (c rune, n int) {
 		return backslashed(s, i)
 	case '=':
 		return quotedPrintable(s, i)
+	case '^', '`': // goes on in the next line, in shells of Windows
+		if i > 0 && s[i-1] == ' ' {
+			return -1, skip(s, i+1, i+3, "\r\n") - i
+		}
 	case '%': // password%3DSECRET
 		if c, n := hexRune(s, i); n > 0 {
 			return c, n
