@@ -227,6 +227,16 @@ func (m *mention) beforeOrBelow(k, from, to int) bool {
 func (m *mention) reach() (from, to int) {
 	from, to = m.c.line(m.lo)
 	from = max(from, m.lo-maxStatement)
+	// Lines that begin with an operator go on with the statement: ?? "SECRET".
+	for next := to; next == to && to < min(len(m.s), m.hi+maxStatement); {
+		next = m.c.eol(to + 1)
+		line := strings.TrimLeft(m.s[to:next], blanks)
+		if strings.ContainsAny(line, quotes) && slices.ContainsFunc(words["orElse"], func(w string) bool {
+			return strings.HasPrefix(line, strings.TrimSpace(w)+" ")
+		}) {
+			to = next
+		}
+	}
 	// A member of an object of JSON owns nothing in the next object of the same line, nor in the one before.
 	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) {
 		// .option('password', { default: 'SECRET' }) has the object as the next argument.
@@ -565,7 +575,7 @@ func (c *scan) table(m *mention) {
 	if head := c.head(m.lo); head > from {
 		from, end = head, c.closing(head-1)
 	}
-	line := strings.TrimRight(c.s[from:to], "\r")
+	line := strings.TrimRight(strings.TrimPrefix(c.s[from:to], "# "), "\r")
 	head, _, copied := strings.Cut(line, ") FROM stdin") // of PostgreSQL
 	if copied {
 		line = head[strings.IndexByte(head, '(')+1:]
@@ -656,7 +666,11 @@ func (c *scan) cells(line, sign string) []span {
 			}
 		}
 		lo := skip(line, start, i, around)
-		c.cellsOf = append(c.cellsOf, span{lo, skipBack(line, i, lo, around)})
+		hi := skipBack(line, i, lo, around)
+		if lo > start && oneByteOf(quotes, line[lo-1]) { // "SECRET*"
+			hi = max(hi, lo+strings.LastIndexByte(line[lo:i], line[lo-1]))
+		}
+		c.cellsOf = append(c.cellsOf, span{lo, hi})
 		if start = i + len(sign); sign == aligned {
 			start = skip(line, start, len(line), " ")
 		}

@@ -118,7 +118,10 @@ func (m *mention) noString(i int) bool {
 }
 
 // severalSigns reports whether v is no pair, but made by chance, with equals signs in it.
-func severalSigns(v string) bool { return strings.Count(v, "=") > 1 && chancy(v) }
+func severalSigns(v string) bool {
+	name, rest, _ := strings.Cut(v, "=")
+	return strings.IndexByte(rest, '=') >= 0 && digits(name) && chancy(v)
+}
 
 // wrapped returns the bounds of a value without what the writer put around it: Str(…) of the debug exporter of
 // OpenTelemetry, {…} of ODBC.
@@ -486,7 +489,7 @@ func (m *mention) wordEnd(i int) int {
 	if hi := templateEnd(s, i, end); hi > 0 {
 		return hi
 	}
-	for end > i && oneByteOf(",;:)}]", s[end-1]) && !bracketMarker(s[i:end]) {
+	for end > i && oneByteOf(",;:)}]", s[end-1]) {
 		end--
 	}
 	return end
@@ -552,13 +555,6 @@ func wordStop(s string, i int, query bool) int {
 		}
 	}
 	return len(s)
-}
-
-// bracketMarker reports whether v ends with the bracket of a marker.
-func bracketMarker(v string) bool {
-	v = v[max(0, len(v)-maxMarker):]
-	open := max(0, strings.LastIndexByte(v, '['))
-	return v[len(v)-1] == ']' && (strings.HasPrefix(v[open:], "[redacted:") || strings.HasPrefix(v[open:], "[omitted:"))
 }
 
 // nameFollows reports whether s[i:] begins with a name and an equals sign or a colon.

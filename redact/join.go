@@ -198,6 +198,9 @@ func (m *mention) operator(i int, blank bool) (int, bool) {
 // colon reads a colon, and what of Markdown and HTML closes after it.
 func (m *mention) colon(i int, blank bool) (int, bool) {
 	s := m.s
+	if strings.HasSuffix(s[:m.lo], "name=") && strings.HasPrefix(s[i:], "::") { // ::set-output name=password::SECRET
+		return m.by(tight, i+2)
+	}
 	if i+1 < len(s) {
 		switch next := s[i+1]; {
 		case next == ':' || next == '?', strings.HasPrefix(s[i:], "://"), // a::b, the message of ${NAME:?message}

@@ -433,7 +433,7 @@ func isLookup(v string) bool {
 
 // others notes what a sentence names after the secret that ends at i and looks like one, too: from SECRET to SECRET.
 func (m *mention) others(i int) {
-	for m.join == prose || m.join == bare || m.quoted {
+	for m.join == prose || m.join == bare || m.join == colon || m.quoted {
 		i = skip(m.s, i, i+1, quotes)
 		if lo, hi := m.continued(i); hi > 0 {
 			if !m.found(lo, hi) {
@@ -445,11 +445,15 @@ func (m *mention) others(i int) {
 		if m.quoted && m.join != prose && !strings.HasPrefix(m.s[i:], " -> ") { // a change that Terraform plans
 			return
 		}
-		k := slices.IndexFunc(words["others"], func(w string) bool { return strings.HasPrefix(m.s[i:], w) })
-		if k < 0 {
+		next := 0
+		if k := slices.IndexFunc(words["others"], func(w string) bool { return strings.HasPrefix(m.s[i:], w) }); k >= 0 {
+			next = len(words["others"][k])
+		} else if strings.HasPrefix(m.s[i:], " ") && m.wordEnd(i+1)-i-1 == m.tried.hi-m.tried.lo {
+			next = 1 // codes of one length: 9fkw2mbx1q 6vqj0b6qtq
+		} else {
 			return
 		}
-		lo := skip(m.s, i+len(words["others"][k]), len(m.s), quotes)
+		lo := skip(m.s, i+next, len(m.s), quotes)
 		if i = lo; lo < len(m.s) {
 			i = max(lo, m.wordEnd(lo))
 		}

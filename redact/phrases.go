@@ -93,7 +93,8 @@ func (c *scan) phrased(e *entry, begin int) bool {
 func (m *mention) inIdentifier() bool {
 	s := m.s
 	lo, hi := keySpan(s, m.c.floor, m.lo, m.hi-m.lo)
-	if hi-lo <= m.hi-m.lo || s[m.lo] >= 0x80 || lo < m.lo && class[s[m.lo-1]]&class[s[m.lo]]&letter != 0 {
+	if hi-lo <= m.hi-m.lo || run(s[:m.hi], m.lo, keyBytes) < m.hi || hi > m.hi && class[s[m.hi]]&lower != 0 ||
+		lo < m.lo && class[s[m.lo-1]]&class[s[m.lo]]&letter != 0 {
 		return false
 	}
 	rest := strings.TrimLeft(s[m.hi:hi], "_-")

@@ -127,7 +127,8 @@ var checks = map[string]func(body string) bool{
 	// The hash is behind a salt, and what the algorithm was given.
 	"crypt": func(v string) bool { v = v[strings.LastIndexByte(v, '$')+1:]; return len(v) >= 22 && random(v, false) },
 	"code": func(v string) bool {
-		return !wordy(v) && !uuid(v) && countDigits(v) >= 2 && random(v, true) && strings.ToLower(v) != v
+		return !wordy(v) && !uuid(v) && countDigits(v) >= 2 && (random(v, true) && strings.ToLower(v) != v ||
+			uuid(v[:min(len(v), 36)])) // several of them, by Keycloak
 	},
 }
 

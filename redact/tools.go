@@ -129,7 +129,9 @@ func (c *scan) endsString(i int) bool {
 // give notes a secret that a command is given: by a flag, or as one of its words. It may be what is after a user.
 func (c *scan) give(user string, w span, by join) {
 	c.m.quoted = user != "" && w.lo > 0 && w.hi < len(c.s) && c.s[w.lo-1] == c.s[w.hi] && oneByteOf(quotes, c.s[w.hi])
-	if user != "" { // bob:SECRET; without the sign the word is a user alone
+	if user == "=" { // the pairs of cookies
+		c.m.class = credential
+	} else if user != "" { // bob:SECRET; without the sign the word is a user alone
 		k := strings.Index(c.text(w), user)
 		if k < 0 || has("indirect", c.text(w)[:k]) {
 			return
