@@ -19,7 +19,7 @@ func (m *mention) elsewhere() bool {
 		m.c.table(m)
 	}
 	m.tuples()
-	return m.nearby() || m.answer()
+	return m.nearby() || m.returned() || m.answer()
 }
 
 // tuples notes the secrets in the tuples whose members the label names with others: INSERT INTO users (name, password)
@@ -107,6 +107,19 @@ func (m *mention) tuple(i, to, names, column int) int {
 		}
 	}
 	return i
+}
+
+// returned finds the string that a function returns where the variable that it looks up is not set:
+// if v := os.Getenv("PASSWORD"); v != "" {␤return v␤}␤return "SECRET".
+func (m *mention) returned() bool {
+	const sign = `return "`
+	k := strings.Index(m.s[m.hi:min(len(m.s), m.hi+maxStatement)], sign)
+	if k < 0 || !m.keyed || !m.looksUp(&token{lo: m.lo, hi: m.lo}) {
+		return false
+	}
+	lo := m.hi + k + len(sign)
+	m.join, m.quoted = fallback, true
+	return m.found(lo, m.c.closing(lo-1))
 }
 
 // answer finds the secret that answers the question which the label is in: What is the password?␤bob: SECRET
@@ -228,14 +241,18 @@ func (m *mention) reach() (from, to int) {
 	from, to = m.c.line(m.lo)
 	from = max(from, m.lo-maxStatement)
 	// Lines that begin with an operator go on with the statement: ?? "SECRET".
-	for next := to; next == to && to < min(len(m.s), m.hi+maxStatement); {
-		next = m.c.eol(to + 1)
-		line := strings.TrimLeft(m.s[to:next], blanks)
-		if strings.ContainsAny(line, quotes) && slices.ContainsFunc(words["orElse"], func(w string) bool {
+	for to < m.hi+maxStatement {
+		next := jsonscan.Space(m.s, to)
+		if next == len(m.s) || !oneByteOf("|?o", m.s[next]) {
+			break
+		}
+		line := m.s[next:m.c.eol(next)]
+		if !strings.ContainsAny(line, quotes) || !slices.ContainsFunc(words["orElse"], func(w string) bool {
 			return strings.HasPrefix(line, strings.TrimSpace(w)+" ")
 		}) {
-			to = next
+			break
 		}
+		to = next + len(line)
 	}
 	// A member of an object of JSON owns nothing in the next object of the same line, nor in the one before.
 	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) {

@@ -91,14 +91,18 @@ func (c *scan) phrased(e *entry, begin int) bool {
 // inIdentifier has the label be the identifier that the name is a word of, senhaBanco, parola_utente, and reports
 // whether there is one.
 func (m *mention) inIdentifier() bool {
-	s := m.s
-	lo, hi := keySpan(s, m.c.floor, m.lo, m.hi-m.lo)
-	if hi-lo <= m.hi-m.lo || run(s[:m.hi], m.lo, keyBytes) < m.hi || hi > m.hi && class[s[m.hi]]&lower != 0 ||
-		lo < m.lo && class[s[m.lo-1]]&class[s[m.lo]]&letter != 0 {
-		return false
+	s, lo, hi := m.s, m.lo, m.hi
+	if hi < len(s) && (s[hi] == '_' || class[s[hi]]&upper != 0 && class[s[hi-1]]&lower != 0) {
+		rest := strings.TrimLeft(s[hi:run(s, hi, word|foreign)], "_")
+		if has("describing", rest[:wordFrom(rest, 0, len(rest))]) {
+			return false
+		}
+		hi = run(s, hi, word|foreign)
 	}
-	rest := strings.TrimLeft(s[m.hi:hi], "_-")
-	if has("describing", rest[:wordFrom(rest, 0, len(rest))]) {
+	if lo > m.c.floor && (s[lo-1] == '_' || class[s[lo-1]]&lower != 0 && class[s[lo]]&upper != 0) {
+		lo = runBack(s, lo, max(m.c.floor, lo-maxKey), word|foreign)
+	}
+	if hi-lo == m.hi-m.lo || hi < len(s) && class[s[hi]]&word != 0 {
 		return false
 	}
 	m.lo, m.hi, m.class, m.sentence = lo, hi, secret, false
