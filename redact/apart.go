@@ -467,10 +467,7 @@ func (c *scan) readToken(i, to int) int {
 		return end
 	}
 	// Of name=value the value is the token; signs at the end of Base64 are part of it.
-	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
-	if severalSigns(v) {
-		k = 0
-	}
+	k := valueIn(v)
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
 	if v = s[lo:max(lo, hi)]; v != "" && !oneByteOf("-/$.~%@\\", v[0]) &&
 		(len(v) >= 6 && (digits(v) || strings.Count(v, "-") >= 2 || byChance(v, 40) || composed(v)) ||
@@ -478,6 +475,14 @@ func (c *scan) readToken(i, to int) int {
 		c.addToken(lo, hi, false)
 	}
 	return end
+}
+
+// valueIn returns where the value of v begins if that is name=value, 0 if it is none.
+func valueIn(v string) int {
+	if severalSigns(v) {
+		return 0
+	}
+	return strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
 }
 
 // readString notes the string that begins at i, as readToken does. It is one token, however many words it has. Where it

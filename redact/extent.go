@@ -47,11 +47,7 @@ func (m *mention) value(i int) (lo, hi int) {
 	case m.join == sure:
 		return m.element(i)
 	case m.join == cell:
-		lo, _ = elements(s, skip(s, i, len(s), " `*"), "<") // <code>SECRET</code>
-		for hi = until(s, lo, maxJudged, "|\n\r`<\xe2"); hi < len(s) && s[hi] == '<' && m.c.v.hides(hi, lo, '&'); {
-			hi = until(s, hi+1, maxJudged, "|\n\r`<\xe2")
-		}
-		return lo, skipBack(s, hi, lo, " *")
+		return m.cellAt(i)
 	case m.class == credential && m.join != flag && m.join != setting: // Cookie: a=SECRET; b=SECRET
 		return m.headerAt(i)
 	case m.join == colon && oneByteOf("|>", s[i]): // password: |␤  SECRET
@@ -63,6 +59,17 @@ func (m *mention) value(i int) (lo, hi int) {
 		return i, hi
 	}
 	return i, m.wordEnd(i)
+}
+
+// cellAt returns the bounds of the value in the cell of a table, or the element, at i.
+func (m *mention) cellAt(i int) (lo, hi int) {
+	const ends = "|\n\r`<\xe2"
+	s := m.s
+	lo, _ = elements(s, skip(s, i, len(s), " `*"), "<") // <code>SECRET</code>
+	for hi = until(s, lo, maxJudged, ends); hi < len(s) && s[hi] == '<' && m.c.v.hides(hi, lo, '&'); {
+		hi = until(s, hi+1, maxJudged, ends)
+	}
+	return lo, skipBack(s, hi, lo, " *")
 }
 
 // phraseEnd returns the end of the pass phrase without quotes at i, which is the rest of its line or of its pair, 0

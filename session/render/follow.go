@@ -52,16 +52,21 @@ func (n *NewsPrinter) take() string {
 	return n.p.b.String()
 }
 
+// givenTitle is the title that somebody gave; otherwise what the user says follows.
+func givenTitle(title string) string {
+	if title == session.Untitled {
+		return ""
+	}
+	return title
+}
+
 func (n *NewsPrinter) one(x *document.News) {
 	p := n.p
 	if x.Event == document.NewsText && x.Delta == "" && !x.Replaced && x.PartID != n.part {
 		return // it has only begun, or is over and was printed
 	}
 	if x.Event == document.NewsSession {
-		n.titles[x.SessionID] = x.Title
-		if x.Title == session.Untitled { // what the user says follows
-			n.titles[x.SessionID] = ""
-		}
+		n.titles[x.SessionID] = givenTitle(x.Title)
 		n.heading(x, document.Join(document.OneLine(x.Agent), p.clock(x.At)))
 		return
 	}
