@@ -121,7 +121,7 @@ func TestAProgramWithoutACollectorEndsAndReportsWhatIsLost(t *testing.T) {
 
 func TestAnErrorNamesTheVariableThatIsWrong(t *testing.T) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
-	defer setup.SetMaxQuiet(time.Second)()
+	defer setup.SetMaxQuiet(2 * time.Second)()
 	answer := http.NewServeMux() // 404 of other paths
 	answer.HandleFunc("/v1/traces", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
