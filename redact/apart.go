@@ -114,7 +114,7 @@ func (m *mention) tuple(i, to, names, column int) int {
 func (m *mention) returned() bool {
 	const sign = `return "`
 	k := strings.Index(m.s[m.hi:min(len(m.s), m.hi+maxStatement)], sign)
-	if k < 0 || !m.keyed || !m.looksUp(&token{lo: m.lo, hi: m.lo}) {
+	if k < 0 || !m.keyed || m.class <= keyed || !m.looksUp(&token{lo: m.lo, hi: m.lo}) {
 		return false
 	}
 	lo := m.hi + k + len(sign)

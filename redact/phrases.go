@@ -53,6 +53,7 @@ func readPhrases() (rows []phrase) {
 // phrased finds the value of the phrase that e found at begin, where it is a secret.
 func (c *scan) phrased(e *entry, begin int) bool {
 	p, hi := e.phrase, begin+len(e.literal)
+	begin += strings.LastIndexByte(e.literal, '\n') + 1
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: begin, hi: hi, class: spokenOf, join: p.join, sentence: true}
 	switch {
@@ -71,9 +72,6 @@ func (c *scan) phrased(e *entry, begin int) bool {
 		i := jsonscan.Space(c.s, c.eol(hi))
 		return strings.IndexByte(c.s[i:c.eol(i)], ' ') < 0 && m.joined(i)
 	case p.join != joins: // requirepass SECRET
-		if e.literal[0] == '\n' {
-			m.lo++
-		}
 		return m.joined(jsonscan.Space(c.s, hi))
 	}
 	if m.inIdentifier() {
@@ -102,7 +100,7 @@ func (m *mention) inIdentifier() bool {
 	if lo > m.c.floor && (s[lo-1] == '_' || class[s[lo-1]]&lower != 0 && class[s[lo]]&upper != 0) {
 		lo = runBack(s, lo, max(m.c.floor, lo-maxKey), word|foreign)
 	}
-	if hi-lo == m.hi-m.lo || hi < len(s) && class[s[hi]]&word != 0 {
+	if hi-lo == m.hi-m.lo || hi < len(s) && class[s[hi]]&word != 0 || m.lo > 0 && lo == m.lo && class[s[lo-1]]&alnum != 0 {
 		return false
 	}
 	m.lo, m.hi, m.class, m.sentence = lo, hi, secret, false
@@ -242,7 +240,8 @@ func printed(c *scan, m *mention) bool {
 		return false
 	}
 	var end int
-	c.words, end = c.commandWords(min(m.hi, len(c.s)-1), c.words[:0])
+	c.words, end = c.commandWords(m.lo, c.words[:0])
+	c.words = c.words[min(1, len(c.words)):]
 	c.afford((end - m.hi) / 4) // one command may have many that print
 	command, user := c.s[max(from, m.lo-maxKey):m.lo], ""
 	if strings.HasPrefix(c.s[end:], "|") {
