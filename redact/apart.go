@@ -750,9 +750,15 @@ const maxPair = 400
 func (m *mention) pairs() bool {
 	if s, x := m.s, &m.pairIn; x.hi == 0 { // it is asked more than once
 		x.hi = -1
-		if label := m.pairLabel(); label >= 0 || strings.HasPrefix(s[m.hi:], ":\n") && m.startsLine() {
+		if label := m.pairLabel(); label >= 0 || m.startsLine() && (strings.HasPrefix(s[m.hi:], ":\n") ||
+			strings.Contains(s[m.hi:min(len(s), m.hi+maxStatement)], ", input_value=")) { // in an error of Pydantic
 			*x = span{m.lo, until(s, skip(s, m.hi, m.hi+4, "\" {"), maxPair, "{}<>")}
-			if strings.HasSuffix(s[m.hi:x.hi], `"value":`) { // an attribute of OpenTelemetry: {"stringValue": …}
+			// "value":{"arrayValue":{"values":[{"stringValue": … of an attribute of OpenTelemetry
+			for range 3 {
+				v := strings.TrimRight(s[m.hi:x.hi], `":[ `)
+				if !strings.HasSuffix(v, `"value`) && !strings.HasSuffix(v, `"values`) && !strings.HasSuffix(v, `"arrayValue`) {
+					break
+				}
 				x.hi = until(s, min(len(s), x.hi+1), maxPair, "{}<>")
 			}
 			if next := strings.Index(s[m.hi:x.hi], "- "); next >= 0 {

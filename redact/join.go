@@ -278,11 +278,11 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 // word, until a verb or a colon leads to the value, and gives up at the end of the clause or after ten words. After the
 // name of a key, which is in code as often as in prose, words that no sentence goes on with may lead to a colon only.
 func (m *mention) statement(i int) (int, bool) {
-	s, loose := m.s, false
+	s, loose, last := m.s, false, ""
 	for n := 0; n < 10 && i < len(s); n++ {
 		i = skip(s, pastRemark(s, i), i+maxKey, " ") // for the database (prod) is
-		end := spokenWord(s, i)
-		w, after := s[i:end], s[end:]
+		w, end := spokenWord(s, i, last)
+		after := s[end:]
 		if w == "" {
 			return i + 1, n > 0 && strings.IndexAny(after, "=:") == 0
 		}
@@ -304,18 +304,25 @@ func (m *mention) statement(i int) (int, bool) {
 		if !strings.HasPrefix(after, " ") {
 			break
 		}
-		i = end + 1
+		i, last = end+1, w
 	}
 	return 0, false
 }
 
-// spokenWord returns the end of the word at i, which may be a user at a host: root@localhost.
-func spokenWord(s string, i int) int {
-	end := run(s, i, slug|foreign)
-	if strings.HasPrefix(s[end:], "@") {
+// spokenWord returns the word at i after the last one, and its end. It may be a user at a host, root@localhost, or in
+// quotes, for user 'bob' is.
+func spokenWord(s string, i int, last string) (w string, end int) {
+	lo := i
+	if has("ofNames", last) {
+		lo = skip(s, i, i+1, quotes)
+	}
+	if end = run(s, lo, slug|foreign); strings.HasPrefix(s[end:], "@") {
 		end = run(s, end+1, slug|dot)
 	}
-	return end
+	if quote := s[i:lo]; strings.HasPrefix(s[end:], quote) {
+		return s[lo:end], end + len(quote)
+	}
+	return "", i
 }
 
 // stateFollows reports whether the word after a verb leads on to a secret: is set to SECRET, but not: is now SECRET.

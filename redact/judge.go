@@ -156,6 +156,7 @@ func (m *mention) secret(lo, hi int) bool {
 	}
 	// A placeholder is no secret under any label, so it is no feature; the rest is left to the weights.
 	v := m.s[lo:min(hi, lo+maxJudged)]
+	m.tried = span{lo, hi}
 	if blank(v) || m.quoted && m.isNext(hi) {
 		return false
 	}
@@ -163,7 +164,7 @@ func (m *mention) secret(lo, hi int) bool {
 	if f.kind == aLabel && m.join == bare && m.inRow() { // the next column of a table
 		return false
 	}
-	f.class, f.join, m.tried = m.class, m.join, span{lo, hi}
+	f.class, f.join = m.class, m.join
 	if m.never(f.kind, v, hi) {
 		return false
 	}
@@ -212,9 +213,10 @@ func (m *mention) never(k kind, v string, hi int) bool {
 	return m.neverNames(k, label)
 }
 
-// isNext reports whether the string that ends at hi is the next name of a hash: 'key' => env('KEY'), 'name' => …
+// isNext reports whether the string that ends at hi is the next name of a hash, 'key' => env('KEY'), 'name' => …, or a
+// token of a model.
 func (m *mention) isNext(hi int) bool {
-	return strings.HasPrefix(strings.TrimLeft(m.s[min(len(m.s), hi+1):min(len(m.s), hi+4)], " "), "=>")
+	return m.class == countable && ofModel(m.s[hi:]) || strings.HasPrefix(strings.TrimLeft(m.s[min(len(m.s), hi+1):min(len(m.s), hi+4)], " "), "=>")
 }
 
 // neverLooks is never for what the value is: also unexpected token `('`, and pass `-Dname`.
