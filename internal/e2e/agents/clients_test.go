@@ -60,7 +60,7 @@ var clients = map[string]absent{
 // sees nothing of it, and sends no telemetry. Qwen Code and opencode take 10 s of a processor for each turn, and have
 // two.
 var recorded = map[string]absent{
-	"codex": {attempts: true, sources: 3}, "gemini-cli": {sources: 3}, "pi": {attempts: true, sources: 1},
+	"codex": {sources: 3}, "gemini-cli": {sources: 3}, "pi": {attempts: true, sources: 1},
 	"qwen-code": {sources: 3}, "opencode": {attempts: true, sources: 3},
 }
 
