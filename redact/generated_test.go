@@ -252,8 +252,8 @@ func TestCasesOfOthers(t *testing.T) {
 	r := mustNew(t, Config{})
 	// The weights know all but m, n, o, s, t and w. Most of r is talk in which no word names the secret.
 	for part, percent := range map[rune]int{'x': 12, 'y': 10, 'p': 10, 'q': 17, 'r': 40, 's': 12, 't': 9, 'u': 13,
-		'v': 12, 'w': 16, 'z': 6, 'm': 7, 'n': 9, 'o': 7, 'l': 3, 'k': 3} {
-		name, sealed := "people_"+string(part), strings.ContainsRune("klmnostw", part)
+		'v': 12, 'w': 16, 'z': 6, 'm': 7, 'n': 9, 'o': 7, 'l': 3, 'k': 3, 'j': 6} {
+		name, sealed := "people_"+string(part), strings.ContainsRune("jklmnostw", part)
 		left, n, changed := 0, 0, 0
 		for _, e := range readCases(t, name) {
 			out := r.Text(e.text)
