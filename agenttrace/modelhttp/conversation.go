@@ -121,7 +121,7 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	}
 	tail := r.Messages[min(m.from, len(r.Messages)):]
 	c.earlierResults(r.Messages[:min(m.from, len(r.Messages))])
-	turn := c.external
+	turn, before := c.external, c.turn
 	switch {
 	case turn != nil:
 		c.ctx = ctx
@@ -133,12 +133,13 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 		c.proceed(ctx, r, m, tail)
 		turn = c.turn
 	}
-	// What a tool of the agent asks is beside its turn. Of a chain of responses, the first one may have the prompt.
-	beside := m.side || c.external != nil && agenttrace.ToolFromContext(ctx) != nil
-	if r.System != "" && !beside {
+	// What a tool of the agent asks is beside its turn, and a turn that has just begun has them. Of a chain of responses,
+	// the first one may have the prompt.
+	goesOn := !m.side && (turn == before || c.external != nil && agenttrace.ToolFromContext(ctx) == nil)
+	if r.System != "" && goesOn {
 		turn.SetSystemPrompt(r.System)
 	}
-	if len(r.Tools) > 0 && !beside {
+	if len(r.Tools) > 0 && goesOn {
 		turn.SetTools(toolsOf(r))
 	}
 	o := agenttrace.ModelCallOptions{

@@ -404,7 +404,9 @@ func (b *builder) setModel(m session.Model) {
 
 // call adds a tool call. One without an input has an empty object.
 func (b *builder) call(name, id string, input json.RawMessage) *call {
-	id = cmp.Or(id, fmt.Sprintf("call_%d", len(b.calls)+1))
+	if id == "" {
+		id = fmt.Sprintf("call_%d", len(b.calls)+1)
+	}
 	o := rows.ToolPart(cmp.Or(name, "unknown"), id, session.StateInputAvailable)
 	o.Set("input", orEmpty(input))
 	c := &call{Part: b.part(o), in: b.turn}
