@@ -240,7 +240,8 @@ func (m *mention) beforeOrBelow(k, from, to int) bool {
 func (m *mention) reach() (from, to int) {
 	from, to = m.c.line(m.lo)
 	from = max(from, m.lo-maxStatement)
-	// Lines that begin with an operator go on with the statement: ?? "SECRET".
+	// Lines that begin with an operator go on with the statement: ?? "SECRET". Its first byte is asked first, as every
+	// label asks.
 	for to < m.hi+maxStatement {
 		next := jsonscan.Space(m.s, to)
 		if next == len(m.s) || !oneByteOf("|?o", m.s[next]) {
@@ -756,7 +757,8 @@ func (m *mention) pairs() bool {
 			// "value":{"arrayValue":{"values":[{"stringValue": … of an attribute of OpenTelemetry
 			for range 3 {
 				v := strings.TrimRight(s[m.hi:x.hi], `":[ `)
-				if !strings.HasSuffix(v, `"value`) && !strings.HasSuffix(v, `"values`) && !strings.HasSuffix(v, `"arrayValue`) {
+				if !strings.HasSuffix(v, `"value`) && !strings.HasSuffix(v, `"values`) &&
+					!strings.HasSuffix(v, `"arrayValue`) {
 					break
 				}
 				x.hi = until(s, min(len(s), x.hi+1), maxPair, "{}<>")

@@ -107,8 +107,10 @@ func (w *walker) member(key string, i int, ofSchema bool, level int) int {
 		key = unescape(key)
 	}
 	class := w.r.classify(key)
-	if end := skipJSON(w.s, i); class == countable && end > 0 && ofModel(w.s[end:]) {
-		class = notSecret
+	if class == countable {
+		if end := skipJSON(w.s, i); end > 0 && ofModel(w.s[end:]) {
+			class = notSecret
+		}
 	}
 	if ofSchema && lists["schemaValues"][key] {
 		class = secret
@@ -116,7 +118,8 @@ func (w *walker) member(key string, i int, ofSchema bool, level int) int {
 	return w.any(i, key, class, level+1)
 }
 
-// ofModel reports whether what follows a token says how likely a model took it to be: {"token": " Berlin", "logprob": -0.1}.
+// ofModel reports whether what follows a token says how likely a model took it to be:
+// {"token": " Berlin", "logprob": -0.1}.
 func ofModel(after string) bool {
 	next := strings.TrimLeft(after[:min(len(after), 40)], "\", \r\n\t")
 	return strings.HasPrefix(next, "logprob") || strings.HasPrefix(next, "logProb") || strings.HasPrefix(next, "tokenId")

@@ -216,7 +216,8 @@ func (m *mention) never(k kind, v string, hi int) bool {
 // isNext reports whether the string that ends at hi is the next name of a hash, 'key' => env('KEY'), 'name' => …, or a
 // token of a model.
 func (m *mention) isNext(hi int) bool {
-	return m.class == countable && ofModel(m.s[hi:]) || strings.HasPrefix(strings.TrimLeft(m.s[min(len(m.s), hi+1):min(len(m.s), hi+4)], " "), "=>")
+	return m.class == countable && ofModel(m.s[hi:]) ||
+		strings.HasPrefix(strings.TrimLeft(m.s[min(len(m.s), hi+1):min(len(m.s), hi+4)], " "), "=>")
 }
 
 // neverLooks is never for what the value is: also unexpected token `('`, and pass `-Dname`.

@@ -93,8 +93,7 @@ func (k *keyName) entries() (out []entry) {
 	if len(k.words) == 1 && slices.Contains(spokenNames, k.joined) {
 		return nil // phrases find it
 	}
-	spellings := words["spellings of "+k.joined]
-	for _, text := range spellings {
+	for _, text := range words["spellings of "+k.joined] {
 		name := k.joined
 		if indexFold(text, name) < 0 {
 			name = name[:2] // pw

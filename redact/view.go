@@ -75,8 +75,8 @@ func (v *view) encodes(i int, sign byte) bool {
 func (v *view) hides(at, i int, sign byte) bool { return v.encodes(at, sign) && !v.encodes(i-1, sign) }
 
 // hiding are what hides text begins with.
-var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "=\n", "=\r\n", "^\n", "^\r\n", "`\n", "`\r\n", "<t", "</t",
-	"\xe2\x80", "\xc2", "\xef\xbb\xbf"}
+var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "=\n", "=\r\n", "^\n", "^\r\n",
+	"`\n", "`\r\n", "<t", "</t", "\xe2\x80", "\xc2", "\xef\xbb\xbf"}
 
 // normalize sets the view to that of s. Most texts hide nothing: those have no view of their own. In the others, too,
 // most bytes hide nothing, so what hides text is searched for by its beginnings, rather than each byte looked at.
