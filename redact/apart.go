@@ -3,7 +3,6 @@ package redact
 import (
 	"slices"
 	"strings"
-	"unsafe"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
@@ -19,7 +18,7 @@ func (m *mention) elsewhere() bool {
 		m.c.table(m)
 	}
 	m.tuples()
-	return m.nearby() || m.returned() || m.answer()
+	return !m.settled && m.hasTokens() && (m.valueOfPair() || m.defaulted()) || m.returned()
 }
 
 // tuples notes the secrets in the tuples whose members the label names with others: INSERT INTO users (name, password)
@@ -122,47 +121,6 @@ func (m *mention) returned() bool {
 	return m.found(lo, m.c.closing(lo-1))
 }
 
-// answer finds the secret that answers the question which the label is in: What is the password?␤bob: SECRET
-func (m *mention) answer() bool {
-	s := m.s
-	from, to := m.c.line(m.hi)
-	rest := strings.TrimRight(s[m.hi:to], blanks)
-	if len(rest) > 80 || !strings.HasSuffix(rest, "?") && (rest != "" ||
-		!slices.ContainsFunc(words["questions"], func(w string) bool { return indexFold(s[from:m.lo], w) >= 0 })) {
-		return false
-	}
-	// Before an answer is who gives it, and before that when: [10:23] ella: it's SECRET
-	lo := jsonscan.Space(s, to)
-	for range 2 {
-		end := m.c.eol(min(lo, len(s)))
-		for k := min(end, lo+maxOpening*2); k > lo; k-- {
-			if oneByteOf(":>*.", s[k-1]) && (k == end || s[k] == ' ') {
-				lo = skip(s, k, end, " *")
-				break
-			}
-		}
-		if lo < end {
-			break
-		}
-		lo = jsonscan.Space(s, end)
-	}
-	for _, w := range words["openings"] {
-		if end := lo + len(w); end < len(s) && equalFold(s[lo:end], w) {
-			lo = end
-			break
-		}
-	}
-	if lo = skip(s, lo, lo+2, quotes+"*"); lo >= len(s) {
-		return false
-	}
-	hi := m.wordEnd(lo)
-	if hi < m.c.eol(hi) && !oneByteOf(",.;`*'\" ", s[hi]) || strings.HasPrefix(s[hi:], " ") && !digits(s[lo:hi]) {
-		return false
-	}
-	m.join, m.quoted = below, false
-	return m.found(lo, hi)
-}
-
 // heads reports whether the label ends the name of a section of an INI file: [passwords].
 func (m *mention) heads() bool {
 	_, to := m.c.line(m.lo)
@@ -176,70 +134,25 @@ type token struct {
 	f      features // those that it has whatever its label is
 }
 
-// maxOpening bounds how far into the line after a question its answer is: I used …
-const maxOpening = 16
-
 // maxStatement bounds how far apart a label and a value in its statement are.
 const maxStatement = 160
 
-// nearby finds a token of the label's statement that is a secret: after the label, before it, or in the line below.
-// The first that is judged to be one is taken. How the token is placed is its join for the score: the value of a
-// pair is nearly as sure as an assignment, what is after the label less so, and what is before it hardly ever a secret,
-// unless words such as "as the" lead from it to the label.
-func (m *mention) nearby() bool {
-	if m.settled || !m.hasTokens() {
-		return false
-	}
-	c := m.c
-	_, to := c.line(m.lo)
-	from, stop := m.reach()
-	if m.valueOfPair() {
-		return true
-	}
-	k := 0
-	for k < len(c.tokens) && c.tokens[k].lo < m.hi {
-		k++
-	}
-	for n := k; n < len(c.tokens) && c.tokens[n].lo < stop && c.tokens[n].lo < m.hi+maxStatement; n++ {
-		t, by := &c.tokens[n], near
-		if t.f.is(isQuoted) && m.defaults(t.lo-1) {
-			by = fallback
-		}
-		if (by == fallback || !m.lookup) && m.near(t, by) {
+// defaulted finds the string in the label's statement that stands in for a value: getenv("PASSWORD") or "SECRET".
+func (m *mention) defaulted() bool {
+	stop := m.reach()
+	for n := range m.c.tokens {
+		t := &m.c.tokens[n]
+		if t.lo >= m.hi && t.lo < min(stop, m.hi+maxStatement) && t.f.is(isQuoted) && m.defaults(t.lo-1) &&
+			m.near(t, fallback) {
 			return true
-		}
-	}
-	return !m.lookup && m.beforeOrBelow(k, from, to)
-}
-
-// beforeOrBelow is nearby for the tokens before the k-th one, and those below the line that ends at to.
-func (m *mention) beforeOrBelow(k, from, to int) bool {
-	c := m.c
-	by := ahead
-	if w, _ := m.wordBefore(m.lo); lists["owners"][w] || strings.HasSuffix(m.s[:m.lo], "作为") { // use … as the token
-		by = before
-	}
-	for n := k - 1; n >= 0 && c.tokens[n].lo >= from; n-- {
-		if t := &c.tokens[n]; t.hi <= m.lo {
-			if m.near(t, by) {
-				return true
-			}
-			by = ahead
-		}
-	}
-	// A label at the end of a short line may announce what is below it. That of a long line is in the midst of a text.
-	for n := k; n < len(c.tokens) && to-m.lo < maxStatement; n++ {
-		if t := &c.tokens[n]; t.lo > to && (t.f.is(isAlone) || t.lo < to+maxOpening && m.s[to-1] == '?') {
-			m.near(t, below) // what is between may begin another secret
 		}
 	}
 	return false
 }
 
-// reach returns the bounds of what a token may be in that the label names in its line.
-func (m *mention) reach() (from, to int) {
-	from, to = m.c.line(m.lo)
-	from = max(from, m.lo-maxStatement)
+// reach returns the end of what the default of the label may be in.
+func (m *mention) reach() int {
+	from, to := m.c.line(m.lo)
 	// Lines that begin with an operator go on with the statement: ?? "SECRET". Its first byte is asked first, as every
 	// label asks.
 	for to < m.hi+maxStatement {
@@ -259,7 +172,7 @@ func (m *mention) reach() (from, to int) {
 	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) {
 		// .option('password', { default: 'SECRET' }) has the object as the next argument.
 		lo = skip(m.s, lo, lo+3, ", {")
-		return since(m.s, m.lo, from, "{}[];"), until(m.s, lo, to-lo, "{}[];")
+		return until(m.s, lo, to-lo, "{}[];")
 	}
 	// Nor does a word in a string of JSON own what is behind that string, unless it asks for it.
 	if head := m.c.head(m.lo); head > from && !m.keyed {
@@ -267,7 +180,7 @@ func (m *mention) reach() (from, to int) {
 			to = min(to, end)
 		}
 	}
-	return from, to
+	return to
 }
 
 // defaults reports whether the string at i is what stands in for the value of the label: getenv("PASSWORD") or "SECRET".
@@ -317,66 +230,33 @@ func (m *mention) below(to int) int {
 
 // near finds the token where it is the secret of the label.
 func (m *mention) near(t *token, by join) bool {
-	if t.lo == m.tried.lo && t.hi == m.tried.hi || t.lo < m.c.floor || t.lo < m.hi && t.hi > m.lo {
+	if t.lo == m.tried.lo && t.hi == m.tried.hi || t.lo < m.c.floor || t.lo < m.hi && t.hi > m.lo ||
+		m.farFrom(t, by) || m.c.ownedApart(t.lo) {
 		return false
 	}
 	f := t.f
-	if m.farFrom(t, by) {
-		return false
-	}
-	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
-	digest := by != argument && f.kind.identifies() && (m.class <= countable || t.hi-t.lo == 40)
-	if (m.class == hint || digest || f.kind == aToken && m.class == keyed) && !m.hints(t) {
-		return false
-	}
 	f.join, f.class = by, m.class
 	f.marks |= m.labelMarks()
-	between := m.s[min(m.hi, t.hi):max(m.lo, t.lo)]
-	if t.hi <= m.lo && strings.HasPrefix(between, "'s ") { // whose it is
-		return false
-	}
-	f.set(isClose, len(between) < 32 && !strings.Contains(between, ". "))
 	return m.judged(f, t.lo, t.hi) && m.c.note(t.lo, t.hi, Marker)
 }
 
-// identifies reports whether values of the kind identify something in most places.
-func (k kind) identifies() bool { return k == aUUID || k == aHash }
-
 // farFrom reports whether the token is of a kind that needs a nearer label to be its secret.
 func (m *mention) farFrom(t *token, by join) bool {
-	owned, quoted := t.f.is(isOwned), t.f.is(isQuoted)
 	switch k := t.f.kind; {
 	case k == aPin || k == aUUID:
-		return owned || m.class <= countable && (k == aPin || by != apart && !quoted) // token refreshed, request …
-	case k.identifies() && m.identified(t, by), by == ahead && m.noneAhead(t),
-		by == ahead && quoted && lists["nameWords"][m.c.ownerOf(t.lo)],
-		by == ahead && (k == aPhrase || m.class == weak) && !quoted, // eslint-disable-next-line no-secrets, test_3 | pass
-		by != argument && by != fallback && (k == aWords || k < aHash || by != apart && !(by == before && quoted) &&
-			m.ordinary(t.f)):
-		return true
+		return t.f.is(isOwned) || m.class <= countable && k == aPin
+	case by == argument || by == fallback:
+		return false
+	default:
+		return k < aHash || k == aWords || by != apart && m.ordinary(t.f)
 	}
-	return m.c.ownedApart(t.lo)
-}
-
-// identified reports whether a token is a commit, c0ffee1 Rotate the signing key, or a digest, checksum/secret: ….
-func (m *mention) identified(t *token, by join) bool {
-	n := t.hi - t.lo
-	return t.f.kind == aHash && (n < 16 && (by == ahead || by == before || by == below) || n == 40 && by == ahead) ||
-		by == near && m.path && strings.HasPrefix(m.s[m.hi:], ": ")
-}
-
-// noneAhead reports whether a token before the label is what a call looks up, or before a variable.
-func (m *mention) noneAhead(t *token) bool {
-	return m.lo > 1 && m.s[m.lo-2] == '$' && oneByteOf("({", m.s[m.lo-1]) || // sqlcmd -P $(PASSWORD)
-		t.f.is(isQuoted) && (m.looksUp(t) ||
-			strings.HasPrefix(m.s[m.hi:], ")") && strings.HasSuffix(m.s[:m.lo], ", ")) // f("a", token)
 }
 
 // ordinary reports whether a token is of words, or a name as programs have it.
 func (m *mention) ordinary(f features) bool {
 	k := f.kind
 	return k == aText || k == aWord || k.named() && k != aPhrase && k != aNumbered &&
-		(f.is(isFamiliar) || m.class < secret || m.class == hint)
+		(f.is(isFamiliar) || m.class < secret)
 }
 
 // ownedApart reports whether what is at i is the value of a name that has no secrets: host=…, wifi_ssid = …,
@@ -393,38 +273,6 @@ func (c *scan) ownedApart(i int) bool {
 		last = w
 	}
 	return has("ofLinks", last) || len(last) < len(owner) && equalFold(last, "name")
-}
-
-// hints reports whether the token may be the secret of a label that names none, or looks like what identifies
-// something: it looks made to be a secret, and no other name is between them.
-func (m *mention) hints(t *token) bool {
-	v, k := m.s[t.lo:t.hi], t.f.kind
-	if m.class == hint && (!k.made() ||
-		!t.f.is(isQuoted) &&
-			(identifierPath(v) && strings.IndexByte(v, '.') > 0 || strings.IndexByte(v, '@') > 0)) {
-		return false
-	}
-	if m.barred.hi > 0 && t.lo >= m.barred.hi || t.hi <= m.barred.lo {
-		return false
-	}
-	// What is between both, in lower case and with a few bytes before it, must have no name of something else.
-	var buf [2 * maxStatement]byte
-	n := copy(buf[:], m.s[max(0, min(m.lo, t.lo)-16):max(m.hi, t.hi)])
-	for i := range n {
-		buf[i] = toLower(buf[i])
-	}
-	between := unsafe.String(&buf[0], n)
-	for _, name := range words["unhinted"] {
-		if strings.Contains(between, name) {
-			if t.lo > m.lo { // and so it is for what is farther
-				m.barred.hi = t.lo
-			} else {
-				m.barred.lo = t.hi
-			}
-			return false
-		}
-	}
-	return true
 }
 
 // readTokens has c.tokens be those between from and to. What was read for the label before is not read again.
@@ -464,7 +312,7 @@ func (c *scan) readToken(i, to int) int {
 	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" && !byChance(v, 40) && !has("popular", v) &&
 		!composed(v) ||
 		strings.Count(v, ":") > 2 || strings.HasPrefix(v, "h1:") || // the name of a resource, a checksum of Go
-		strings.HasPrefix(v, "sha256:") || strings.HasPrefix(s[end-1:], `="`) { // autocomplete="off"
+		indexFold(v, "sha256:") == 0 || strings.HasPrefix(s[end-1:], `="`) { // autocomplete="off"
 		return end
 	}
 	// Of name=value the value is the token; signs at the end of Base64 are part of it.
@@ -480,7 +328,7 @@ func (c *scan) readToken(i, to int) int {
 
 // valueIn returns where the value of v begins if that is name=value, 0 if it is none.
 func valueIn(v string) int {
-	if severalSigns(v) {
+	if severalSigns(v) || strings.ContainsAny(v[:max(0, strings.IndexAny(v, "=:"))], passwordMarks) {
 		return 0
 	}
 	return strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
@@ -501,7 +349,9 @@ func (c *scan) readString(i int) int {
 		return i + 1
 	}
 	next := strings.TrimLeft(s[end+1:min(len(s), end+4)], " ")
-	if end+1 == len(s) || s[end+1] != ':' && !strings.HasPrefix(next, "=>") { // no name of JSON
+	before := skipBack(s, i, max(c.floor, i-maxKey), blanks)
+	named := end+1 < len(s) && s[end+1] == ':' && (before == 0 || oneByteOf("{,", s[before-1]))
+	if !named && !strings.HasPrefix(next, "=>") { // no name of JSON
 		c.addToken(i+1, end, true)
 	}
 	if strings.ContainsAny(s[i+1:end], wordStops+",") { // it has words
@@ -519,6 +369,9 @@ func border(s string, i, end int) bool {
 // addToken notes the token s[lo:hi] with the features that do not depend on its label.
 func (c *scan) addToken(lo, hi int, quoted bool) {
 	v := c.s[lo:hi]
+	if !c.unusual(lo, hi) {
+		return
+	}
 	after := strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`")
 	end := run(v, 0, word)
 	if len(v) < 4 || blank(v) || strings.HasPrefix(c.s[hi:], "...") ||

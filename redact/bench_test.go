@@ -51,9 +51,6 @@ func BenchmarkRedact(b *testing.B) {
 			sink += n
 		})
 	})
-	b.Run("floor/IndexByte", func(b *testing.B) {
-		perKB(b, len(benchProse), func() { sink += strings.IndexByte(benchProse, 0) })
-	})
 	for _, c := range []struct{ name, text string }{{"prose", benchProse}, {"code", benchCode},
 		{"talk of secrets", benchTalk}, {"json", benchJSON}} {
 		b.Run("clean text/"+c.name, func(b *testing.B) {

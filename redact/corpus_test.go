@@ -17,6 +17,18 @@ type corpusEntry struct {
 	secrets     []string
 }
 
+// plainSecrets are the secrets as a view shows them.
+func (e *corpusEntry) plainSecrets() (plain []string) {
+	for _, s := range e.secrets {
+		var v view
+		if v.normalize(s); len(v.hidden) > 0 {
+			s = string(v.text)
+		}
+		plain = append(plain, s)
+	}
+	return plain
+}
+
 // What people take for passwords: words with marks, digits, hyphens and dots, Base64, hexadecimal, a UUID, letters by
 // chance, digits, words alone and with spaces. Where marks would end a value, others take their place.
 var (

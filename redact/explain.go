@@ -35,7 +35,7 @@ func (r *Redactor) Explain(s string) []Candidate {
 	traced := *r
 	traced.trace = &trace{}
 	traced.document(s, 0, nil)
-	traced.text(s, false, span{0, len(s)})
+	traced.text(s, false, r.clued)
 	found := traced.trace.found
 	slices.SortStableFunc(found, func(a, b Candidate) int { return a.Start - b.Start })
 	return slices.CompactFunc(found, func(a, b Candidate) bool {
@@ -48,6 +48,8 @@ type trace struct {
 	// judge, where it is set, decides in the place of the score: the program that makes the weights learns so.
 	judge func(f features, v string) bool
 	found []Candidate
+	// clued, where it is set, decides in the place of the weights of clues.
+	clued func(c *scan, t *token) bool
 }
 
 func (t *trace) note(x Candidate) {

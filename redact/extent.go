@@ -76,7 +76,7 @@ func (m *mention) cellAt(i int) (lo, hi int) {
 // where there is none: seed_phrase: twelve words, Password=two words;Database=main.
 func (m *mention) phraseEnd(i int) int {
 	starts := m.startsLine()
-	if m.class < secret || m.class == hint || m.join > spaced && !(m.join == bare && starts) {
+	if m.class < secret || m.join > spaced && !(m.join == bare && starts) {
 		return 0
 	}
 	hi := until(m.s, i, maxJudged, ";\n\"(")

@@ -34,12 +34,12 @@ func (r *Redactor) Identifier(s string) string {
 // that is put together may have a token behind a prefix, where no text has one.
 func (r *Redactor) words(s string) string {
 	const short, long = 20, 256 // no token is shorter; what is longer is no identifier, and would take its square
-	out := r.byRules(s)
+	out := r.byRules(s, strings.IndexByte(s, ' ') > 0)
 	for i := 0; out == s && i < len(s)-short && len(s) <= long; i++ {
 		if s[i] != '-' && s[i] != '_' {
 			continue
 		}
-		if tail := r.byRules(s[i+1:]); tail != s[i+1:] {
+		if tail := r.byRules(s[i+1:], false); tail != s[i+1:] {
 			out = s[:i+1] + tail
 		}
 	}

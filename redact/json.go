@@ -131,7 +131,7 @@ func (w *walker) str(key string, start, end int) {
 	plain := w.s[start:end]
 	// Arguments of tools are JSON in a string of JSON: "{\"token\":\"SECRET\"}". Most strings are none, or hold nothing
 	// that could be a label, and to know that is cheaper than to take their escapes off.
-	if w.text == nil && (!holdsJSON(plain) || w.r.suspect(plain) < 0) {
+	if w.text == nil && (!holdsJSON(plain) || !w.r.suspect(plain)) {
 		return
 	}
 	if strings.IndexByte(plain, '\\') >= 0 {

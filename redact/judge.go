@@ -37,9 +37,6 @@ const (
 	below                // key:␤ value
 	item                 // keys: [value, value]
 	apart                // name: key, value: value
-	before               // as the key, after it
-	near                 // a string after the label in its statement, or in the call
-	ahead                // a string before the label in its line
 	headed               // the label heads the column of a table, or names a member of tuples
 	joins
 )
@@ -65,7 +62,6 @@ const (
 	isAlone                  // the value has a line of its own
 	isFollowed               // words follow the value
 	hasCapitals              // the value has letters of both cases
-	isClose                  // few words are between label and value, of one sentence
 	isFamiliar               // the value is made of words that names in programs have
 	isListed                 // label and value are a line, and so are two words in the next line or in the one before
 	isLater                  // before the value are other arguments, as users and hosts are
@@ -145,7 +141,6 @@ type mention struct {
 	lookup   bool   // what a sign joins is a variable, or a call that looks a value up
 	tried    span   // what a sign joins, once it is judged
 	pairIn   span   // where the value of a pair may be, whose name the label is
-	barred   span   // of a hint: what is not within belongs to another name
 	marks    uint32 // of the label, once asked for
 }
 
@@ -353,22 +348,22 @@ func (c *scan) named(e *entry, begin int) bool {
 	if hi <= lo || strings.HasSuffix(c.s[:lo], "[redacted:") && c.s[lo:hi] != "aws-key" {
 		return false
 	}
+	class := c.r.classify(c.s[lo:hi])
+	if class == notSecret {
+		return false
+	}
+	c.labels = append(c.labels, label{lo, hi, class.String()})
 	m := &c.m
-	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
-	// The cheap questions come first: is anything joined to the key, or near it, that may be a value? Only then is the
-	// key taken into its words.
+	*m = mention{c: c, s: c.s, lo: lo, hi: hi, class: class}
 	i, ok := m.sign()
 	if m.join == bare && strings.HasPrefix(c.s[hi:], "]") { // [redacted:aws-key] SECRET
 		m.join = setting
 	}
 	if !ok && !m.inRow() && !m.hasTokens() {
-		return false // most mentions end here, before the key is looked at
+		return false // most mentions end here
 	}
 	if ok && strings.HasPrefix(c.s[skip(c.s, i, i+1, quotes):], Marker) {
 		return false // its secret is gone
-	}
-	if m.class = c.r.classify(c.s[lo:hi]); m.class == notSecret {
-		return false
 	}
 	return m.secretAt(i, ok)
 }

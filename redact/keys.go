@@ -29,10 +29,11 @@ const (
 	// spokenOf is the class of phrases, ofTool that of commands.
 	spokenOf
 	ofTool
-	// hint is the class of words that a secret is near more often than elsewhere, and that name none.
-	hint
 	classes
 )
+
+// String is the name of the class in data/weights.txt.
+func (k keyClass) String() string { return rowNames[int(joins)+int(k)] }
 
 // keyName is one configured key, split into words.
 type keyName struct {

@@ -15,7 +15,7 @@ type phrase struct {
 	join     join     // joins where signs and words show it
 	behind   []string // what is between it and its value
 	find     func(c *scan, m *mention) bool
-	hint     bool // it names no secret: what looks like one is near it more often than elsewhere
+	hint     bool // it names no secret: one is near it more often than elsewhere
 }
 
 //go:embed data/phrases.txt
@@ -23,7 +23,7 @@ var phrasesFile string
 
 var finders = map[string]func(c *scan, m *mention) bool{"@grouped": grouped, "@afterUser": afterUser,
 	"@printed": printed, "@given": given, "@afterName": afterName, "@pgpass": pgpass, "@ofSecret": ofSecret,
-	"@ofKey": ofKey, "@hinted": hinted}
+	"@ofKey": ofKey}
 
 // phrases are the rows of the table of labels that are not names of keys.
 var phrases []phrase
@@ -40,10 +40,10 @@ func readPhrases() (rows []phrase) {
 			p.join = join(by)
 		}
 		if len(column) > 3 {
+			p.hint = column[3] == "@hinted"
 			if p.find = finders[column[3]]; p.find == nil {
 				p.behind = strings.Split(column[3], "|")
 			}
-			p.hint = column[3] == "@hinted"
 		}
 		rows = append(rows, p)
 	}
@@ -56,7 +56,14 @@ func (c *scan) phrased(e *entry, begin int) bool {
 	begin += strings.LastIndexByte(e.literal, '\n') + 1
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: begin, hi: hi, class: spokenOf, join: p.join, sentence: true}
+	name := spokenOf.String()
+	if p.hint {
+		name = "hint"
+	}
+	c.labels = append(c.labels, label{begin, hi, name})
 	switch {
+	case p.hint:
+		return false
 	case p.find != nil:
 		return p.find(c, m)
 	case p.behind != nil: // CREATE USER bob … IDENTIFIED BY SECRET
@@ -278,56 +285,6 @@ func printed(c *scan, m *mention) bool {
 func grouped(c *scan, m *mention) bool {
 	m.items(m.group(m.hi))
 	return false
-}
-
-// hinted finds what looks like a password or a key in the statement of the label, or in the line below.
-func hinted(c *scan, m *mention) bool {
-	m.class = hint
-	if end := skip(c.s, m.hi, m.hi+1, "s"); end < len(c.s) && class[c.s[end]]&alnum != 0 ||
-		holdsFold(c.s[max(c.floor, m.lo-40):m.lo], "cache ") || // Cache not found for input keys: …
-		strings.HasPrefix(c.s[m.hi:], aligned) && // root  10  0.0  0.0   0  ?  I<  06:08  0:00 [kworker/0:0H]
-			len(strings.Fields(c.s[m.hi:until(c.s, m.hi, maxKey, "\n")])) > 6 {
-		return false
-	}
-	// What is found so is the least sure of all: it yields to what a name or a shape shows at the same place.
-	n := len(c.found)
-	m.nearby()
-	for k := range c.found[n:] {
-		c.found[n+k].hinted = true
-	}
-	return false
-}
-
-// suspicious reports whether a word between from and to may be a password or a key that no label names. The text is
-// read once, however many hints are in it.
-func (c *scan) suspicious(from, to int) bool {
-	if at := suspicious(c.s, max(from, c.suspectsTo), to); at >= 0 {
-		c.suspect = at + 1
-	}
-	c.suspectsTo = max(c.suspectsTo, to)
-	return c.suspect > max(0, from)
-}
-
-// suspicious returns where the last word of s[from:to] is that may be a password or a key, below 0 where none is.
-func suspicious(s string, from, to int) int {
-	// This is what most texts with the word "key" or "login" are looked at with, so it is one pass over bytes: a word of
-	// letters and digits, or of four parts with hyphens between them.
-	const shortest = 8
-	found, start, seen, dashes := -1, max(from, 0), charset(0), 0
-	for i := start; i < min(to, len(s)); i++ {
-		c := class[s[i]]
-		if c&ofToken == 0 {
-			start, seen, dashes = i+1, 0, 0
-			continue
-		}
-		if seen |= c; c&dash != 0 {
-			dashes++
-		}
-		if i-start >= shortest-1 && (seen&digit != 0 && seen&letter != 0 || dashes >= 3) {
-			found = start
-		}
-	}
-	return found
 }
 
 // pgpass finds the last field of a line of .pgpass: host:port:database:user:password.

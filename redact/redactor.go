@@ -32,44 +32,29 @@ func (r *Redactor) clean(key, s string) string {
 	if r == nil {
 		return s
 	}
-	s = r.byRules(s)
+	s = r.byRules(s, true)
 	if r.fn != nil {
 		return r.custom(key, s, 0)
 	}
 	return s
 }
 
-// byRules redacts s without Config.Func.
-func (r *Redactor) byRules(s string) string {
-	first := r.suspect(s)
-	if first < 0 {
+// byRules redacts s without Config.Func; clued, by what is around words, too, of which an id has none.
+func (r *Redactor) byRules(s string, clued bool) string {
+	clued = clued && r.clued
+	if !r.suspect(s) && (!clued || !r.odd(s)) {
 		return s
 	}
-	// Taking one secret out can lay another bare, beside it or in what encloses it. What is farther from it than a label
-	// reaches is as it was, so the passes after the first do not look at it again.
-	for n, near := 0, (span{max(0, first-maxReach), len(s)}); n < maxPasses; n++ {
+	// Taking one secret out can lay another bare, beside it or in what encloses it.
+	for range maxPasses {
 		keyed, isJSON := r.document(s, 0, nil)
-		// What keys replaced moved the rest, so that the bounds are of it no more.
-		if keyed != s {
-			near = span{0, len(keyed)}
-		}
-		out := r.text(keyed, isJSON, near)
+		out := r.text(keyed, isJSON, clued)
 		if out == s {
 			break
 		}
-		near = changed(s, out)
 		s = out
 	}
 	return s
-}
-
-// maxReach is how far from a label its secret may be, and what its secret is judged by.
-const maxReach = 4 * maxStatement
-
-// changed returns the bounds of what is in after and was not in before, with what labels there reach.
-func changed(before, after string) span {
-	lo, _, hi := difference(before, after)
-	return span{max(0, lo-maxReach), min(len(after), hi+maxReach)}
 }
 
 // difference returns the bounds of what differs, before[lo:back] and after[lo:hi].
@@ -136,7 +121,7 @@ func (r *Redactor) JSON(raw []byte) []byte {
 		return raw
 	}
 	s := unsafe.String(unsafe.SliceData(raw), len(raw)) // raw is not written to, and s is not kept
-	out := r.byRules(s)
+	out := r.byRules(s, true)
 	if r.fn != nil {
 		if doc, ok := r.document(out, 0, r.custom); ok {
 			out = doc

@@ -301,7 +301,7 @@ func hexDump(c *scan, at, _ int) (int, int) {
 		}
 	}
 	text := string(plain)
-	out := c.r.without().byRules(text)
+	out := c.r.without().byRules(text, true)
 	if out == text {
 		return 0, 0
 	}
@@ -391,5 +391,5 @@ func encodedText(c *scan, at, n int) (int, int) {
 	plain, ok := decoded(c.s[lo:hi])
 	k := strings.IndexByte(plain, ':')
 	login := argument && k > 0 && run(plain, 0, slug|dot|colonAt) >= k && len(plain) > k+5 && !holds(plain[k:], space)
-	return unless(!ok || !login && c.r.without().text(plain, false, span{0, len(plain)}) == plain, lo, hi)
+	return unless(!ok || !login && c.r.without().text(plain, false, false) == plain, lo, hi)
 }

@@ -250,25 +250,6 @@ func TestRuleTable(t *testing.T) {
 	}
 }
 
-// A command after a line end that is still an escape is one.
-func TestCommandAfterEscape(t *testing.T) {
-	r := mustNew(t, Config{})
-	for _, text := range []string{
-		`{"out":"ls\nmysql -u root -p` + mix20 + ` shop"}`,
-		`{"out":"{\"a\":\"ls\\nmysql -u root -p` + mix20 + ` shop\"}"}`,
-		`"ls -l\ncurl -u app:` + mix20 + ` https://example.com"`,
-		`"mysql -u root\ncurl -u app:` + mix20 + ` https://example.com"`,
-		`"docker ps\ndocker login -u me -p ` + mix20 + ` example.com"`,
-	} {
-		if got := r.Text(text); strings.Contains(got, mix20) {
-			t.Errorf("%s\nbecame %s", text, got)
-		}
-		if got := string(r.JSON([]byte(text))); strings.Contains(got, mix20) {
-			t.Errorf("%s\nbecame %s as JSON", text, got)
-		}
-	}
-}
-
 func TestEncodedTextIsRead(t *testing.T) {
 	r := mustNew(t, Config{})
 	for _, plain := range []string{"PASSWORD=" + password, "export DB_PASSWORD='" + password + "'\n",
@@ -285,16 +266,6 @@ func TestEncodedTextIsRead(t *testing.T) {
 		text := "data " + b64.StdEncoding.EncodeToString([]byte(plain))
 		if out := r.Text(text); out != text {
 			t.Errorf("%s: %s", text, out)
-		}
-	}
-}
-
-// A label is found where the text begins with an escape of its first letter.
-func TestTextThatBeginsWithAnEscape(t *testing.T) {
-	r := mustNew(t, Config{})
-	for _, label := range []string{`\u5bc6\u7801\uff1a`, "=E5=AF=86=E7=A0=81=EF=BC=9A", "%D0%BF%D0%B0%D1%80%D0%BE%D0%BB%D1%8C%3D"} {
-		if out := r.Text(label + password); out != label+Marker {
-			t.Errorf("%s: %s", label, out)
 		}
 	}
 }

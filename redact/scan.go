@@ -13,7 +13,6 @@ import (
 type finding struct {
 	start, end int
 	marker     string
-	hinted     bool // no name and no shape shows it: what overlaps it is surer
 }
 
 // scan is one pass over a text. What it remembers of lines, words, quotes and commands is what keeps the work for any
@@ -39,10 +38,15 @@ type scan struct {
 	tokens           []token    // near the label last asked for
 	tokensFrom       int        // they are read from here
 	tokensTo         int        // and up to here
-	suspect          int        // where the last word is that a hint may be of
-	suspectsTo       int        // such words are looked for up to here
 	cellsOf          []span     // of a row
 	columns          []keyClass // of the table: what their names promise
+	labels           []label
+	labelFrom        int       // the first label that may be near
+	clueing          bool      // tokens are judged by clues
+	known            int       // how many were found before
+	score            int       // of the token
+	noted            []Feature // the clues that it is the sum of, for a trace
+	around           []string  // words last asked for
 }
 
 type span struct{ lo, hi int }
@@ -59,7 +63,7 @@ func (c *scan) begin(r *Redactor, s string) {
 	}
 	c.v.raw = "" // it is not kept
 	*c = scan{r: r, s: s, found: c.found[:0], words: c.words[:0], next: c.next[:0],
-		columns: c.columns[:0], tokens: c.tokens[:0], cellsOf: c.cellsOf[:0], v: c.v, lineTo: -1, wordFrom: -1}
+		columns: c.columns[:0], tokens: c.tokens[:0], labels: c.labels[:0], around: c.around[:0], cellsOf: c.cellsOf[:0], v: c.v, lineTo: -1, wordFrom: -1}
 }
 
 // next returns where, at or after i, three bytes of a literal are that s holds from floor on, and that literal with
@@ -88,10 +92,10 @@ func (t *table) next(s string, i, floor int) (int, []entry) {
 	return -1, nil
 }
 
-// all finds the secrets by the literals between i and to.
-func (c *scan) all(i, to int) {
-	for {
-		at, entries := c.r.index.next(c.s[:to], i, c.floor)
+// all finds the secrets by the literals in the text.
+func (c *scan) all() {
+	for i := 0; ; {
+		at, entries := c.r.index.next(c.s, i, c.floor)
 		if at < 0 {
 			return
 		}
@@ -128,7 +132,7 @@ func (c *scan) ask(e *entry, begin int) bool {
 	case e.key != nil:
 		return c.named(e, begin)
 	case e.phrase != nil:
-		return (!e.phrase.hint || c.suspicious(begin-maxStatement, begin+2*maxStatement)) && c.phrased(e, begin)
+		return c.phrased(e, begin)
 	case e.rule == toolRule:
 		c.command(begin)
 	case e.rule != hiddenRule:
@@ -168,24 +172,21 @@ func (c *scan) blockEnd(lo, hi int) int {
 	return hi
 }
 
-// sort puts what was found in the order of the text, and leaves out what overlaps: a hint yields to what is surer, the
-// others to what begins before them.
+// sort puts what was found in the order of the text, and leaves out what overlaps what begins before it.
 func (c *scan) sort() {
 	slices.SortStableFunc(c.found, func(a, b finding) int { return a.start - b.start })
 	kept := c.found[:0]
 	for _, f := range c.found {
 		if n := len(kept) - 1; n < 0 || f.start >= kept[n].end {
 			kept = append(kept, f)
-		} else if kept[n].hinted && !f.hinted {
-			kept[n] = f
 		}
 	}
 	c.found = kept
 }
 
-// text redacts s as a text, once, by the labels and the shapes that are near. In JSON, what goes on after a string that
-// it is in ends with that string.
-func (r *Redactor) text(s string, isJSON bool, near span) string {
+// text redacts s as a text, once: by the labels and the shapes in it and, clued, by what is around words. In JSON, what
+// goes on after a string that it is in ends with that string.
+func (r *Redactor) text(s string, isJSON, clued bool) string {
 	c := scans.Get().(*scan)
 	defer scans.Put(c)
 	c.begin(r, s)
@@ -194,7 +195,6 @@ func (r *Redactor) text(s string, isJSON bool, near span) string {
 	c.v.normalize(s)
 	if len(c.v.hidden) > 0 {
 		c.s = unsafe.String(unsafe.SliceData(c.v.text), len(c.v.text))
-		near = span{c.v.shown(near.lo), c.v.shown(near.hi)}
 	}
 	// Logins have no literal to be found by: what is around an @ shows them.
 	for lo, hi := range r.logins(c.s) {
@@ -203,7 +203,10 @@ func (r *Redactor) text(s string, isJSON bool, near span) string {
 			c.note(lo, hi, "[redacted:login-password]")
 		}
 	}
-	c.all(near.lo, near.hi)
+	c.all()
+	if clued {
+		c.byClues()
+	}
 	if c.sort(); len(c.found) > 0 {
 		out := c.replaced(s)
 		// What a label names may go on beyond the quote of JSON that it is in, as a header does to the end of its line.
@@ -316,33 +319,33 @@ type closedQuote struct {
 	q            byte
 }
 
-// suspect returns where the first label or shape in raw, a text with its escapes, is that may lead to a secret, below 0
-// where none is. It errs on the side of finding one: what it finds none in needs no decoding.
-func (r *Redactor) suspect(raw string) int {
+// suspect reports whether a label or a shape is in raw, a text with its escapes, that may lead to a secret. It errs on
+// the side of finding one: what it finds none in needs no decoding.
+func (r *Redactor) suspect(raw string) bool {
 	for at, entries := r.index.next(raw, 0, 0); at >= 0; at, entries = r.index.next(raw, at+1, 0) {
 		for k := range entries {
 			e := &entries[k]
 			if begin := at - e.offset; (k == 0 || e.at(raw, 0, begin)) && r.suspectAt(raw, begin, e) {
-				return begin
+				return true
 			}
 		}
 	}
-	for lo := range r.logins(raw) {
-		return lo
+	for range r.logins(raw) {
+		return true
 	}
-	return -1
+	return false
 }
 
 // suspectAt is suspect for the literal that is at begin.
 func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 	end := begin + len(e.literal)
 	switch {
+	// Hints are in many texts, and most of those have no word that may be a secret.
+	case e.phrase != nil && e.phrase.hint:
+		return suspicious(raw, begin-labelled, begin+2*labelled)
 	case e.key != nil:
 		lo, hi := keySpan(raw, 0, begin+e.from, e.n)
 		return hi > lo && (lo > 0 && oneByteOf("\\%", raw[lo-1]) || r.classify(raw[lo:hi]) != notSecret)
-	// Hints are in many texts, and most of those have no word that may be a secret.
-	case e.phrase != nil && e.phrase.hint:
-		return suspicious(raw, begin-maxStatement, begin+2*maxStatement) >= 0
 	case e.rule.shape != nil:
 		// A shape has its bytes at once after its literal, also where escapes are within it.
 		return e.rule.shape.maybe(raw, end)

@@ -38,19 +38,6 @@ func (v *view) origin(i, back int) int {
 	return h.from + h.size + max(0, i-h.at-h.n)
 }
 
-// shown returns which byte of the view the byte i of the text is.
-func (v *view) shown(i int) int {
-	k := sort.Search(len(v.hidden), func(k int) bool { return v.hidden[k].from > i })
-	if k == 0 {
-		return i
-	}
-	h := v.hidden[k-1]
-	if i == h.from {
-		return h.at
-	}
-	return h.at + h.n + max(0, i-h.from-h.size)
-}
-
 // level returns how many backslashes hide the quote i of the view, or for another encoding an odd number that is more:
 // such a quote ends no string that begins with a plain one.
 func (v *view) level(i int) int {

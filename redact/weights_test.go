@@ -44,18 +44,14 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 	for _, e := range texts {
 		r.trace.judge = func(f features, v string) bool {
 			secret := false
-			for _, s := range e.secrets {
-				var plain view
-				if plain.normalize(s); len(plain.hidden) > 0 {
-					s = string(plain.text)
-				}
+			for _, s := range e.plainSecrets() {
 				if len(v) > 2*len(s)+8 && strings.Contains(v, s) {
 					return true // what is around the secret would be learned, too
 				}
 				secret = secret || v == s || len(v) >= 4 && (strings.Contains(v, s) || strings.Contains(s, v))
 			}
 			// A word that nothing joins to the label is like any other.
-			loose := []join{before, near, ahead}
+			var loose []join
 			if !f.is(isQuoted) && !(f.kind == aNameDigit && f.class >= credential) {
 				loose = append(loose, prose, bare, argument, cell, below)
 			}
@@ -88,7 +84,7 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			return secret
 		}
 		r.trace.found = nil
-		r.text(e.text, false, span{0, len(e.text)})
+		r.text(e.text, false, false)
 	}
 	return samples
 }

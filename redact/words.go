@@ -19,6 +19,7 @@ var load = sync.OnceFunc(func() {
 	pairs, spokenNames = strings.Join(words["pairs"], ""), phrasesOf("spoken")
 	weights = readWeights()
 	rowNames, columnNames = readNames()
+	clueWeights = readClues()
 	phrases = readPhrases()
 	encodedRunes, common, vendorKeys = encodeRunes(), readCommon(), readVendors()
 	tools, commandLiterals = readTools()
