@@ -34,14 +34,18 @@ var (
 )
 
 func readClues() map[uint32]int8 {
-	all := map[uint32]int8{}
+	all := make(map[uint32]int8, 1<<15)
 	weighed = [len(weighed)]uint64{}
 	spaces := strings.NewReplacer("·", " ", "␀", "")
 	for _, line := range tableRows(cluesFile) {
 		row := strings.Split(line, " ")
+		name := spaces.Replace(row[0])
 		for i := 1; i+1 < len(row); i += 2 {
 			n, _ := strconv.Atoi(row[i+1])
-			h := hashOf(spaces.Replace(row[0]), spaces.Replace(row[i]), "")
+			if strings.ContainsAny(row[i], "·␀") {
+				row[i] = spaces.Replace(row[i])
+			}
+			h := hashOf(name, row[i], "")
 			all[h] = int8(n)
 			weighed[h>>22] |= 1 << (h >> 16 & 63)
 		}

@@ -74,8 +74,7 @@ func learnClues(t testing.TB, texts []corpusEntry) (samples []clueSample, names 
 
 // clueTexts are what the weights of clues are learned from, always the same.
 func clueTexts(t testing.TB) (texts []corpusEntry) {
-	files, err := os.ReadDir("testdata/corpus")
-	testscale.Must(t, err)
+	files, _ := os.ReadDir("testdata/corpus")
 	for _, f := range files {
 		name := strings.TrimSuffix(f.Name(), ".txt")
 		times, class := 1, ""

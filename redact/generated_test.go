@@ -230,8 +230,9 @@ func readCases(t testing.TB, name string) (cases []corpusEntry) {
 func TestCasesOfOthers(t *testing.T) {
 	r := mustNew(t, Config{})
 	// Most of r is talk in which no word names the secret.
-	for part, percent := range map[rune]int{'a': 3, 'b': 3, 'c': 5, 'd': 3, 'e': 11, 'f': 5, 'h': 6, 'i': 5, 'j': 4, 'k': 2, 'l': 2, 'm': 5,
-		'n': 6, 'o': 4, 'p': 9, 'q': 14, 'r': 36, 's': 10, 't': 6, 'u': 11, 'v': 12, 'w': 10, 'x': 8, 'y': 10, 'z': 5} {
+	for part, percent := range map[rune]int{'a': 3, 'b': 3, 'c': 5, 'd': 3, 'e': 11, 'f': 5, 'h': 6, 'i': 5, 'j': 4, 'k': 2,
+		'l': 2, 'm': 5, 'n': 6, 'o': 4, 'p': 9, 'q': 14, 'r': 36, 's': 10, 't': 6, 'u': 11, 'v': 12, 'w': 10, 'x': 8, 'y': 10,
+		'z': 5} {
 		name := "people_" + string(part)
 		secrets, harmless := readCases(t, name), readCases(t, name+"_harmless")
 		left, changed := leftAndChanged(t, r, secrets, harmless)

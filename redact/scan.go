@@ -63,7 +63,8 @@ func (c *scan) begin(r *Redactor, s string) {
 	}
 	c.v.raw = "" // it is not kept
 	*c = scan{r: r, s: s, found: c.found[:0], words: c.words[:0], next: c.next[:0],
-		columns: c.columns[:0], tokens: c.tokens[:0], labels: c.labels[:0], around: c.around[:0], cellsOf: c.cellsOf[:0], v: c.v, lineTo: -1, wordFrom: -1}
+		columns: c.columns[:0], tokens: c.tokens[:0], labels: c.labels[:0], around: c.around[:0], cellsOf: c.cellsOf[:0],
+		v: c.v, lineTo: -1, wordFrom: -1}
 }
 
 // next returns where, at or after i, three bytes of a literal are that s holds from floor on, and that literal with
