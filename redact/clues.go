@@ -14,7 +14,7 @@ import (
 // A secret that no sign joins to a label is known by what is around it. Each word of a text that may be one, and that
 // no label and no shape has shown, is judged by clues: what it looks like, the signs and the words beside it, those of
 // the lines above and below, and which labels are near. The score is the sum of the weights of its clues: above zero
-// the word is a secret. The weights are in data/clues.txt; a program makes them from the corpus (see clues_test.go).
+// the word is a secret. The weights are in data/clues.txt; a program makes them from the corpus (see weights_test.go).
 //
 //	Pour la base de recette, connecte-toi avec k39qeapQ9MeYR
 //

@@ -123,13 +123,16 @@ func generated(class string, n int) (texts []corpusEntry) {
 	return texts
 }
 
-// leftAndChanged counts the texts with secrets of which something is left, and the harmless ones that change.
-func leftAndChanged(t testing.TB, r *Redactor, secrets, harmless []corpusEntry) (left, changed int) {
+// leftAndChanged counts the secrets of which something is left, and the harmless texts that change.
+func leftAndChanged(t testing.TB, r *Redactor, secrets, harmless []corpusEntry) (left, n, changed int) {
 	t.Helper()
 	for _, e := range secrets {
-		if out := r.Text(e.text); leaked(out, e.secrets) != "" {
-			left++
-			t.Logf("left: %s: %q becomes %q", e.class, e.text, out)
+		out := r.Text(e.text)
+		for _, secret := range e.secrets {
+			if n++; strings.Contains(out, secret) || leaked(out, []string{secret}) != "" {
+				left++
+				t.Logf("left: %s: %q becomes %q", e.class, e.text, out)
+			}
 		}
 	}
 	for _, e := range harmless {
@@ -138,17 +141,17 @@ func leftAndChanged(t testing.TB, r *Redactor, secrets, harmless []corpusEntry) 
 			t.Logf("changed: %s: %q becomes %q", e.class, e.text, out)
 		}
 	}
-	t.Logf("%d of %d texts with secrets are left, %d of %d harmless ones change", left, len(secrets), changed, len(harmless))
-	return left, changed
+	t.Logf("%d of %d secrets are left, %d of %d harmless texts change", left, n, changed, len(harmless))
+	return left, n, changed
 }
 
 // Of secrets in texts whose shapes the weights were not learned from, few are left, and few harmless texts change.
 func TestGeneratedTextsThatAreHeldOut(t *testing.T) {
 	for _, heldOut := range []string{"", ", held out"} {
 		secrets, harmless := generated("secret"+heldOut, 40), generated("harmless"+heldOut, 40)
-		left, damaged := leftAndChanged(t, mustNew(t, Config{}), secrets, harmless)
-		found := float64(len(secrets) - left)
-		recall, precision := found/float64(len(secrets)), found/(found+float64(damaged))
+		left, n, damaged := leftAndChanged(t, mustNew(t, Config{}), secrets, harmless)
+		found := float64(n - left)
+		recall, precision := found/float64(n), found/(found+float64(damaged))
 		t.Logf("secret%s: recall %.3f, precision %.3f", heldOut, recall, precision)
 		if recall < 0.97 || precision < 0.99 {
 			t.Errorf("secret%s: recall %.3f, precision %.3f", heldOut, recall, precision)
@@ -171,8 +174,8 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		{"fresh_w", 26, 6, 1}} {
 		if i%testscale.Rounds(4, 1) == 2%testscale.Rounds(4, 1) {
 			secrets, harmless := readCorpus(t, c.name+".txt", c.times), readCorpus(t, c.name+"_harmless.txt", 1)
-			left, changed := leftAndChanged(t, r, secrets, harmless)
-			if left*100 > c.percent*len(secrets) || changed*100 > c.harmless*len(harmless) {
+			left, n, changed := leftAndChanged(t, r, secrets, harmless)
+			if left*100 > c.percent*n || changed*100 > c.harmless*len(harmless) {
 				t.Errorf("%s: more than %d %% of the secrets are left, or %d %% of the texts change", c.name, c.percent, c.harmless)
 			}
 		}
@@ -235,9 +238,10 @@ func TestCasesOfOthers(t *testing.T) {
 		'z': 5} {
 		name := "people_" + string(part)
 		secrets, harmless := readCases(t, name), readCases(t, name+"_harmless")
-		left, changed := leftAndChanged(t, r, secrets, harmless)
-		if left*100 > percent*len(secrets) || changed*100 > 4*len(harmless) {
-			t.Errorf("%s: more than %d %% of the secrets are left, or 4 %% of the texts change", name, percent)
+		left, n, changed := leftAndChanged(t, r, secrets, harmless)
+		if left*100 > percent*n || changed*50 > len(harmless) &&
+			(!strings.ContainsRune("eijklmnostw", part) || changed*25 > len(harmless)) {
+			t.Errorf("%s: more than %d %% of the secrets are left, or too many texts change", name, percent)
 		}
 	}
 }

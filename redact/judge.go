@@ -138,7 +138,6 @@ type mention struct {
 	tag      bool   // the label is an element of XML
 	sentence bool   // the label is a phrase of prose
 	settled  bool   // what a sign joins is redacted already
-	lookup   bool   // what a sign joins is a variable, or a call that looks a value up
 	tried    span   // what a sign joins, once it is judged
 	pairIn   span   // where the value of a pair may be, whose name the label is
 	marks    uint32 // of the label, once asked for
@@ -397,7 +396,6 @@ func (m *mention) joined(i int) bool {
 	// What is redacted already has had its secret, and tokens that are counted have none: nothing near it is looked at for
 	// the same label.
 	m.settled = v != "" && (marked(v) || m.class == countable && number(v)) || strings.HasPrefix(v, "ENC[") // of SOPS
-	m.lookup = (m.join <= spaced || m.join == setting) && isLookup(v)
 	// Where nothing but a value can be, as in an element of XML, it goes whatever it looks like.
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) && !(m.class == countable && message(v)) ||
 		m.secret(lo, hi) {
@@ -410,23 +408,6 @@ func (m *mention) joined(i int) bool {
 		return m.found(lo+k+2, skipBack(m.s, hi, lo+k+2, "}"))
 	}
 	return false
-}
-
-// isLookup reports whether v looks a value up, which has at most another for when there is none: ${NAME}, cfg["name"],
-// getenv("NAME"), {{ lookup('name') }}, but not {{ 'SECRET' | hash }}.
-func isLookup(v string) bool {
-	calls := func(name string) bool { return strings.Contains(v, name+"(") }
-	name := v[:run(v, 0, word|dot)]
-	if name != "" && len(name) < len(v) {
-		rest := v[len(name)+1:] // Final[bytes] is a type
-		return v[len(name)] == '[' && (rest == "" || class[rest[0]]&lower == 0) ||
-			v[len(name)] == '(' && has("lookups", name[strings.LastIndexByte(name, '.')+1:])
-	}
-	if len(v) < 2 || oneByteOf("{(%", v[1]) && !oneByteOf("})>", v[len(v)-1]) { // #{ before a string
-		return false
-	}
-	return (placeholder(v) || reference(v)) &&
-		(!strings.ContainsAny(v, quotes) || slices.ContainsFunc(words["lookups"], calls))
 }
 
 // others notes what a sentence names after the secret that ends at i and looks like one, too: from SECRET to SECRET.
