@@ -8,8 +8,8 @@ import (
 // Candidate is a value that was considered a secret, and why. It has where the value is, never the value.
 type Candidate struct {
 	Start, End int    // of the bytes of the text; of the string, for what is in JSON within a string of JSON
-	Label      string // the name or the words before it; empty for what has a shape
-	Rule       string // the rule of Rules whose shape it has; empty for what a label names
+	Label      string // the name or the words before it; empty for what has a shape, and for what clues judge
+	Rule       string // the rule of Rules whose shape it has; empty for the others
 	Kind       string // what it looks like, as in data/weights.txt
 	Features   []Feature
 	Score      int  // the sum of the weights of the features: above zero it is a secret
@@ -18,7 +18,7 @@ type Candidate struct {
 
 // Feature is one that a value is judged by.
 type Feature struct {
-	Name   string
+	Name   string // as in data/weights.txt, or name=text as in data/clues.txt
 	Weight int
 }
 

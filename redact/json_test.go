@@ -161,3 +161,24 @@ func TestOffSwitches(t *testing.T) {
 		t.Errorf("keys off: %q", got)
 	}
 }
+
+// Whether JSON is worth decoding does not depend on where in it a secret stands.
+func TestSuspectAtEveryPlace(t *testing.T) {
+	r := mustNew(t, Config{})
+	texts := []string{`password: \"hunter2swordfish\"`, `\u0070assword=hunter2swordfish`,
+		`https:\/\/u:hunter2swordfish@example.com`}
+	for _, x := range ruleExamples {
+		texts = append(texts, asJSON(x.whole())[1:len(asJSON(x.whole()))-1])
+	}
+	for _, key := range DefaultKeys() {
+		texts = append(texts, `app_`+key+`=\"`+mix20+`\"`)
+	}
+	for _, text := range texts {
+		for n := range 16 {
+			raw := `{"` + strings.Repeat("x", n) + `":" ` + text + strings.Repeat(" ", n) + `"}`
+			if out := r.JSON([]byte(raw)); string(out) == raw {
+				t.Errorf("at place %d: %s", n, raw)
+			}
+		}
+	}
+}

@@ -261,6 +261,11 @@ func TestEncodedTextIsRead(t *testing.T) {
 			}
 		}
 	}
+	for _, label := range []string{`\u5bc6\u7801\uff1a`, "=E5=AF=86=E7=A0=81=EF=BC=9A", "%D0%BF%D0%B0%D1%80%D0%BE%D0%BB%D1%8C%3D"} {
+		if out := r.Text(label + password); out != label+Marker { // the text begins with an escape
+			t.Errorf("%s: %s", label, out)
+		}
+	}
 	for _, plain := range []string{"the password is required", "max_tokens=4096 and more text",
 		"password: ${PASSWORD}"} {
 		text := "data " + b64.StdEncoding.EncodeToString([]byte(plain))

@@ -19,11 +19,10 @@ var update = os.Getenv("AGENTTRACE_WEIGHTS") != ""
 
 // sample is a value that the judge saw, and whether it was a secret.
 type sample struct {
-	f      features
-	secret bool
-	weight float64
-	v      string
-	text   string
+	f       features
+	secret  bool
+	weight  float64
+	v, text string
 }
 
 // String names the features, as data/weights.txt does.
@@ -271,11 +270,10 @@ func writeWeights(t *testing.T) {
 
 // clueSample is a word that was judged by clues: their hashes, and what is right.
 type clueSample struct {
-	clues  []uint32
-	secret bool
-	sure   bool // of a text that may not be judged wrong
-	weight float64
-	text   string
+	clues        []uint32
+	secret, sure bool // sure is what is of a text that may not be judged wrong
+	weight       float64
+	text         string
 }
 
 // learnClues returns the words of texts that clues judge, and what the clues are called.
@@ -332,27 +330,24 @@ func clueTexts(t testing.TB) (texts []corpusEntry) {
 	files, _ := os.ReadDir("testdata/corpus")
 	for _, f := range files {
 		name := strings.TrimSuffix(f.Name(), ".txt")
+		harmless := strings.HasSuffix(name, "harmless") || name == "damage"
 		times, class := 1, ""
-		switch name {
-		case "harmless", "damage", "places_harmless", "code_harmless", "secrets", "leaks", "places":
+		switch {
+		case strings.HasPrefix(name, "people_"), name == "real_harmless":
+			texts = append(texts, readCases(t, name)...)
+			continue
+		case slices.Contains(strings.Fields("harmless damage places_harmless code_harmless secrets leaks places"), name):
 			class = "!"
-		case "third", "people":
+		case !harmless && (strings.HasPrefix(name, "fresh_") || name == "third" || name == "people"):
 			class, times = "fresh", 6
-		default:
-			if strings.HasPrefix(name, "people_") || name == "real_harmless" {
-				texts = append(texts, readCases(t, name)...)
-				continue
-			} else if !strings.HasPrefix(name, "fresh_") && !strings.HasSuffix(name, "_harmless") {
-				continue
-			} else if !strings.HasSuffix(name, "_harmless") {
-				class, times = "fresh", 6
-			}
+		case !harmless:
+			continue
 		}
 		for _, e := range readCorpus(t, f.Name(), times) {
-			if strings.HasSuffix(name, "harmless") || name == "damage" {
+			if e.class = class; harmless {
 				e.secrets = nil // what is random in it
 			}
-			texts = append(texts, corpusEntry{class, e.text, e.secrets})
+			texts = append(texts, e)
 		}
 	}
 	for name, text := range cleanTexts {
