@@ -54,6 +54,8 @@ var class = func() (t [256]charset) {
 		}
 		if b >= 0x80 {
 			t[b] |= foreign
+		} else if b < ' ' {
+			t[b] |= apartBy
 		}
 	}
 	for b := byte('!'); b <= '~'; b++ {

@@ -2,23 +2,21 @@ package redact
 
 import (
 	_ "embed" // of the weights
-	"encoding/binary"
-	"math/bits"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
 )
 
-// A secret that no sign joins to a label is known by what is around it. Each word of a text that may be one, and that
-// no label and no shape has shown, is judged by clues: what it looks like, the signs and the words beside it, those of
-// the lines above and below, and which labels are near. The score is the sum of the weights of its clues: above zero
-// the word is a secret. The weights are in data/clues.txt; a program makes them from the corpus (see weights_test.go).
+// A secret without a shape of its own is known by what is around it. Each token of a text that may be one, and that no
+// shape has shown, is judged by clues: what it looks like, the signs and the words beside it, which labels are near it
+// and how they are joined. The score is the sum of the weights of its clues: above zero the token is a secret. The
+// weights are in data/clues.txt; a program makes them from the corpus (see clues_test.go).
 //
-//	Pour la base de recette, connecte-toi avec k39qeapQ9MeYR
+//	password: k39qeapQ9MeYR
 //
-// has the clues kind=token, one left=avec, left=connecte and some sixty others.
+// has the clues kind=token, class=secret token, between=: and some forty others. Near a label, the name of a secret,
+// every token is judged; far from all of them what looks made by chance.
 
 // cluesRule is what Config.DisableRules calls it.
 const cluesRule = "clues"
@@ -27,10 +25,10 @@ const cluesRule = "clues"
 var cluesFile string
 
 // clueWeights are the weights of clues by the hashes of what they are called. Most clues have none, and the bits of
-// weighed, by the upper half of the hashes, show so in few cycles.
+// weighed show so in few cycles.
 var (
 	clueWeights map[uint32]int8
-	weighed     [1 << 10]uint64
+	weighed     [1 << 14]uint64
 )
 
 func readClues() map[uint32]int8 {
@@ -45,9 +43,9 @@ func readClues() map[uint32]int8 {
 			if strings.ContainsAny(row[i], "·␀") {
 				row[i] = spaces.Replace(row[i])
 			}
-			h := hashOf(name, row[i], "")
+			h := hashOf(name, row[i])
 			all[h] = int8(n)
-			weighed[h>>22] |= 1 << (h >> 16 & 63)
+			weighed[h>>18] |= 1 << (h >> 12 & 63)
 		}
 	}
 	return all
@@ -55,28 +53,27 @@ func readClues() map[uint32]int8 {
 
 // clueWeight returns the weight of a clue by its hash, 0 where it has none.
 func clueWeight(h uint32) int {
-	if weighed[h>>22]>>(h>>16&63)&1 == 0 {
+	if weighed[h>>18]>>(h>>12&63)&1 == 0 {
 		return 0
 	}
 	return int(clueWeights[h])
 }
 
 // hashOf is the FNV-1a hash of what a clue is called: name=text, or name=text more.
-func hashOf(name, text, more string) uint32 {
+func hashOf(name string, texts ...string) uint32 {
 	const offset, prime = 2166136261, 16777619
 	h := uint32(offset)
 	for i := range len(name) {
 		h = (h ^ uint32(name[i])) * prime
 	}
 	h = (h ^ '=') * prime
-	for i := range len(text) {
-		h = (h ^ uint32(plain[text[i]])) * prime
-	}
-	if more != "" {
-		h = (h ^ ' ') * prime
-	}
-	for i := range len(more) {
-		h = (h ^ uint32(plain[more[i]])) * prime
+	for n, text := range texts {
+		if n > 0 {
+			h = (h ^ ' ') * prime
+		}
+		for i := range len(text) {
+			h = (h ^ uint32(plain[text[i]])) * prime
+		}
 	}
 	return h
 }
@@ -94,309 +91,79 @@ var plain = func() (t [256]byte) {
 	return t
 }()
 
-// label is the name of a secret in a text.
-type label struct {
-	lo, hi int
-	class  string
-}
-
 const (
 	clueBytes = 80 // of a line, before and after a word, whose words are clues
-	gramBytes = 24 // before a word, of which each gram bytes are a clue
+	gramBytes = 12 // before a word, of which each gram bytes are a clue
 	gram      = 4
-	labelled  = maxStatement // how far from a label words without digits are judged
+	labelled  = maxStatement // how far from a label words are judged whatever they look like
 )
 
-// byClues finds the secrets that no label has named: of the words that have a digit, and near labels of all.
-func (c *scan) byClues() {
-	c.sort()
-	c.floor, c.tokens = 0, c.tokens[:0]
-	slices.SortFunc(c.labels, func(a, b label) int { return a.lo - b.lo })
-	c.known, c.clueing = len(c.found), true
-	for i, n := 0, 0; i < len(c.s); {
-		for n < len(c.labels) && c.labels[n].hi+labelled < i {
-			n++
-		}
-		if n == len(c.labels) || i < c.labels[n].lo-labelled {
-			to := len(c.s)
-			if n < len(c.labels) {
-				to = c.labels[n].lo - labelled
-			}
-			lo, hi := oddWord(c.s, i, to)
-			if hi == 0 {
-				i = to
-				continue
-			}
-			start := lo
-			for start > i && class[c.s[start-1]]&apartBy == 0 {
-				start--
-			}
-			if i = start; i > 0 && oneByteOf(quotes, c.s[i-1]) {
-				i--
-			}
-			for i < hi { // another script may begin within it
-				i = c.readToken(i, len(c.s))
-			}
-		} else {
-			i = c.readToken(i, len(c.s))
-		}
-		for k := range c.tokens {
-			c.labelFrom = n
-			if t := &c.tokens[k]; c.clued(t) {
-				c.found = append(c.found, finding{start: t.lo, end: c.blockEnd(t.lo, t.hi), marker: Marker})
-			}
-		}
-		c.tokens = c.tokens[:0]
-	}
-}
-
-// odd reports whether s has a word that clues may show to be a secret though no label is near.
-func (r *Redactor) odd(s string) bool {
-	lo, hi := oddWord(s, 0, len(s))
-	if hi == 0 {
-		return false // most texts
-	}
-	c := scans.Get().(*scan)
-	defer scans.Put(c)
-	c.begin(r, s)
-	for hi > 0 && (hi-lo == len(s) || c.ownedApart(lo) || !byItself(s[lo:hi])) {
-		lo, hi = oddWord(s, hi, len(s))
-	}
-	c.begin(nil, "")
-	return hi > 0
-}
-
-// suspicious reports whether a word of s[from:to] may be a password or a key.
-func suspicious(s string, from, to int) bool {
-	// This is what most texts with the word "key" or "login" are looked at with, so it is one pass over bytes: a word of
-	// letters and digits, or of four parts with hyphens between them.
-	const shortest = 8
-	start, seen, dashes := max(from, 0), charset(0), 0
-	for i := start; i < min(to, len(s)); i++ {
-		c := class[s[i]]
-		if c&ofToken == 0 {
-			start, seen, dashes = i+1, 0, 0
-			continue
-		}
-		if seen |= c; c&dash != 0 {
-			dashes++
-		}
-		if i-start >= shortest-1 && (seen&digit != 0 && seen&letter != 0 || dashes >= 3) {
-			return true
-		}
-	}
-	return false
-}
-
-// byItself reports whether v looks like a secret wherever it is.
-func byItself(v string) bool {
-	return len(v) >= 8 && run(v, 0, digit|hexLower) < len(v) &&
-		(tokenLike(v) || strong(v) || chancy(v) || byChance(v, 48)) && known(v) == anOther
-}
-
-// oddWord returns the bounds of the first word in s[i:to], or of the value of name=value, that mixes digits and letters
-// as few words do; 0, 0 where none is.
-func oddWord(s string, i, to int) (lo, hi int) {
-	for i = nextDigit(s[:to], i); i < to; i = nextDigit(s[:to], i) {
-		// A number apart is in most texts: only what is glued to letters is looked at.
-		end := run(s[:to], i, digit)
-		if i > 0 && class[s[i-1]]&letter != 0 || end < len(s) && class[s[end]]&letter != 0 {
-			if lo, end, ok := oddAround(s, i); ok {
-				return lo, end
-			} else if end > i {
-				i = min(to, end+1)
-				continue
-			}
-		}
-		i = end
-	}
-	return 0, 0
-}
-
-// oddAround returns the bounds of the word around the digit at i, or of its value, and reports whether it is odd.
-func oddAround(s string, i int) (lo, hi int, ok bool) {
-	lo = i
-	for lo > 0 && i-lo < maxJudged && class[s[lo-1]]&apartBy == 0 {
-		lo--
-	}
-	seen, last, turns, hex := charset(0), charset(0), 0, true
-	for hi = lo; hi < len(s) && class[s[hi]]&apartBy == 0; hi++ {
-		c := class[s[hi]]
-		if b := s[hi]; (b == '=' || b == ':') && hi+1 < len(s) && class[s[hi+1]]&(apartBy|equals) == 0 {
-			lo, seen, last, turns, hex = hi+1, 0, 0, 0, true
-			continue
-		}
-		if (c^last)&digit != 0 && (c|last)&letter != 0 && last != 0 {
-			turns++
-		}
-		last, seen, hex = c, seen|c, hex && c&(hexLower|digit|dash|dot|under) != 0
-	}
-	return lo, hi, hi-lo >= 8 && hi-lo < maxJudged && !hex && seen&digit != 0 &&
-		(turns > 1 || seen&lower != 0 && seen&upper != 0 || seen&letter != 0 && seen&(star|dollar|percent) != 0)
-}
-
-// nextDigit returns where the first digit at or after i is, the length of s where none is. It looks at eight bytes at
-// once: most texts have few.
-func nextDigit(s string, i int) int {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	b := unsafe.Slice(unsafe.StringData(s), len(s))
-	for ; i+8 <= len(s); i += 8 {
-		x := binary.LittleEndian.Uint64(b[i:])
-		low := x &^ tops
-		if digits := (low + ones*(0x80-'0')) &^ (low + ones*(0x80-'9'-1)) &^ x & tops; digits != 0 {
-			return i + bits.TrailingZeros64(digits)/8
-		}
-	}
-	for i < len(s) && class[s[i]]&digit == 0 {
-		i++
-	}
-	return i
-}
-
-// unusual reports whether s[lo:hi] may be judged by clues, where they are: it is no word of a language, and nothing
-// found yet.
-func (c *scan) unusual(lo, hi int) bool {
-	v := c.s[lo:hi]
-	return !c.clueing || len(v) >= 6 && len(v) < len(c.s) && strings.IndexByte(v, ' ') < 0 && !marked(v) &&
-		(digits(v) || strings.ContainsAny(strings.TrimRight(v, "?!"), passwordMarks) || strings.Count(v, "-") > 1 ||
-			byChance(v, 40)) &&
-		(!c.taken(lo, hi) || c.r.trace != nil && c.r.trace.clued != nil)
-}
-
-// taken reports whether s[lo:hi] overlaps what labels and shapes have shown.
-func (c *scan) taken(lo, hi int) bool {
-	n := c.known
-	k, _ := slices.BinarySearchFunc(c.found[:n], lo, func(f finding, lo int) int {
-		if f.end <= lo {
-			return -1
-		}
-		return 1
-	})
-	return k < n && c.found[k].start < hi
-}
-
-// judgeable reports whether the token may be a secret for what it is: no name, no id, no part of a certificate, a
-// picture or a mail. Apart from labels only what looks made by chance is worth the time.
-func (c *scan) judgeable(t *token) bool {
-	v, k := c.s[t.lo:t.hi], t.f.kind
-	name := v[strings.LastIndexAny(v, "/^")+1:] // out/ses_1fa2bdc08~6d77.json
-	if k < aHash && k != aPin && k != aUUID && !byItself(v) || k == aText ||
-		has("idPrefixes", name[:max(0, strings.IndexByte(name, '_'))]) ||
-		k.named() && (t.f.is(isFamiliar) || !digits(v) && k != aPhrase) ||
-		t.f.is(isAlone) && c.inBlock(t.lo) || len(v) > 100 && run(v, 0, base64) == len(v) && k != aHash ||
-		strings.HasSuffix(c.s[:t.lo], "id ") ||
-		slices.ContainsFunc(words["files"], func(head string) bool { return strings.HasPrefix(v, head) }) {
-		return false
-	}
-	n := c.labelFrom
-	return n < len(c.labels) && c.labels[n].lo-labelled <= t.hi || !c.ownedApart(t.lo) && byItself(v)
-}
-
-// clued decides by its clues whether the token is a secret.
-func (c *scan) clued(t *token) bool {
-	v, k, trace := c.s[t.lo:t.hi], t.f.kind, c.r.trace
-	if !c.judgeable(t) {
-		return false
-	}
-	if trace != nil && trace.clued != nil {
-		return trace.clued(c, t)
-	}
-	c.score, c.noted = 0, nil
-	c.clues(t)
-	secret := c.score > 0
-	if secret {
-		plain, ok := decoded(v)
-		secret = !ok || strings.IndexByte(plain, ' ') <= 0 // Base64 of a sentence
-	}
-	trace.note(Candidate{Start: c.v.origin(t.lo, 0), End: c.v.origin(t.hi, 1), Kind: columnNames[k],
-		Features: c.noted, Score: c.score, Secret: secret})
-	return secret
-}
-
-// inBlock reports whether the line before that of i is of Base64, or begins a block of it.
-func (c *scan) inBlock(i int) bool {
-	from, _ := c.line(i)
-	above := strings.TrimSpace(c.lineBefore(from))
-	if above == "" {
-		above = strings.TrimSpace(c.lineBefore(max(0, from-1)))
-	}
-	return strings.HasSuffix(above, "-----") || len(above) >= 40 && run(above, 0, base64) == len(above)
-}
-
 // clue adds the weight of a clue to the score of the token.
-func (c *scan) clue(name, text, more string) {
-	n := clueWeight(hashOf(name, text, more))
+func (c *scan) clue(name string, texts ...string) {
+	n := clueWeight(hashOf(name, texts...))
 	c.score += n
 	if t := c.r.trace; t != nil && (n != 0 || t.clued != nil) {
-		if more != "" {
-			text += " " + more
-		}
-		called := []byte(name + "=" + text)
-		for i := range called {
-			called[i] = plain[called[i]]
-		}
-		c.noted = append(c.noted, Feature{string(called), n})
+		c.noted = append(c.noted, Feature{called(name, texts), n})
 	}
+}
+
+// called is what a clue is called.
+func called(name string, texts []string) string {
+	b := []byte(name + "=" + strings.Join(texts, " "))
+	for i := range b {
+		b[i] = plain[b[i]]
+	}
+	return string(b)
 }
 
 // clues adds up those of the token.
 func (c *scan) clues(t *token) {
 	s := c.s
-	v, kind := s[t.lo:t.hi], columnNames[t.f.kind]
+	v, kind := s[t.lo:t.hi], kindNames[t.kind]
 	looks := look(v)
-	c.clue("always", "", "")
-	c.clue("kind", kind, "")
+	c.clue("always", "")
+	c.clue("kind", kind)
 	c.clue("size", few[min(len(v)/4, len(few)-1)], kind)
-	c.clue("turns", few[min(looks.turns, 6)], "")
+	c.clue("turns", few[min(looks.turns, 6)])
 	c.clue("turns", few[min(looks.turns, 6)], kind)
-	c.clue("cases", few[min(looks.cases, 6)], "")
-	c.clue("in words", few[8*looks.inWords/len(v)], "")
+	c.clue("cases", few[min(looks.cases, 6)])
+	c.clue("in words", few[8*looks.inWords/len(v)])
 	c.clueShape(v)
-	for k := range marks {
-		if t.f.is(k) {
-			c.clue("mark", rowNames[int(joins)+int(classes)+int(k)], "")
-		}
-	}
+	c.clueMarks(t, kind)
 	from, to := c.line(t.lo)
 	if to < t.hi { // a string of several lines
 		to = c.eol(t.hi)
 	}
 	lo, hi := max(from, t.lo-clueBytes), min(to, t.hi+clueBytes)
-	c.clue("sign before", s[runeAt(s, max(from, t.lo-1)):t.lo], "")
-	c.clue("signs before", s[runeAt(s, max(from, t.lo-2)):t.lo], "")
-	c.clue("sign after", s[t.hi:runeAt(s, min(to, t.hi+1))], "")
-	c.clue("signs after", s[t.hi:runeAt(s, min(to, t.hi+2))], "")
-	for i := max(lo, t.lo-gramBytes); i+gram <= t.lo; i++ {
+	c.clue("sign before", s[runeAt(s, max(from, t.lo-1)):t.lo])
+	c.clue("signs before", s[runeAt(s, max(from, t.lo-2)):t.lo])
+	c.clue("sign after", s[t.hi:runeAt(s, min(to, t.hi+1))])
+	c.clue("signs after", s[t.hi:runeAt(s, min(to, t.hi+2))])
+	first := max(lo, t.lo-gramBytes)
+	if k := strings.LastIndex(s[first:t.lo], "__"); k >= 0 { // a marker says nothing
+		first += k + 2
+	}
+	for i := first; i+gram <= t.lo; i++ {
 		end := i + gram
 		for end < t.lo && !utf8.RuneStart(s[end]) {
 			end++
 		}
 		if utf8.RuneStart(s[i]) {
-			c.clue("before", s[i:end], "")
+			c.clue("before", s[i:end])
 		}
 	}
 	c.clueLabels(t, from, to, kind)
+	c.clueJoints(t, kind)
 	before := c.wordsIn(lo, t.lo)
 	for i, w := range before {
-		c.clue("left", w, "")
+		c.clue("left", w)
 		if n := len(before) - 1 - i; n < len(leftward) {
-			c.clue(leftward[n], w, "")
+			c.clue(leftward[n], w)
 		}
 	}
 	for i, w := range c.wordsIn(t.hi, hi) {
-		c.clue("right", w, "")
 		if i < len(rightward) {
-			c.clue(rightward[i], w, "")
-		}
-	}
-	if from > 0 {
-		for _, w := range c.wordsIn(since(s, from-1, max(0, from-1-clueBytes), "\n"), from-1) {
-			c.clue("above", w, "")
-		}
-	}
-	if to < len(s) {
-		for _, w := range c.wordsIn(to+1, until(s, to+1, clueBytes, "\n")) {
-			c.clue("below", w, "")
+			c.clue(rightward[i], w)
 		}
 	}
 }
@@ -429,12 +196,12 @@ func (c *scan) clueShape(v string) {
 			n++
 		}
 	}
-	c.clue("shape", unsafe.String(&buf[0], n), "")
+	c.clue("shape", unsafe.String(&buf[0], n))
 }
 
 // clueLabels adds a clue for each label near the token, in its line from from to to and in those above and below.
 func (c *scan) clueLabels(t *token, from, to int, kind string) {
-	for _, l := range c.labels[c.labelFrom:] {
+	for _, l := range c.labels[c.firstLabel:] {
 		where := ""
 		switch {
 		case l.hi <= t.lo-2*clueBytes:
@@ -456,7 +223,7 @@ func (c *scan) clueLabels(t *token, from, to int, kind string) {
 		default:
 			continue
 		}
-		c.clue(where, l.class, "")
+		c.clue(where, l.class)
 		c.clue(where, l.class, kind)
 	}
 }
@@ -482,3 +249,136 @@ func (c *scan) wordsIn(lo, hi int) []string {
 	}
 	return c.around
 }
+
+// clueMarks adds those of the token itself that a text either has or not.
+func (c *scan) clueMarks(t *token, kind string) {
+	s, v := c.s, c.s[t.lo:t.hi]
+	rest, owner := s[t.hi:min(len(s), t.hi+3)], c.ownerOf(t.lo)
+	mark := func(name string, on bool) {
+		if on {
+			c.clue("mark", name)
+			c.clue("mark", name, kind)
+		}
+	}
+	mark("quoted", t.quoted)
+	mark("digit", digits(v))
+	mark("capitals", holds(v, upper) && holds(v, lower))
+	mark("familiar", familiar(v))
+	mark("ends", ends(rest, t.quoted))
+	mark("goes on", !t.quoted && goesOnAs(rest))
+	before := skipBack(s, t.lo, max(c.floor, t.lo-4), " "+quotes)
+	mark("owned", before > 0 && oneByteOf("=:", s[before-1]) && !ofValue(owner) && !lists["defaults"][owner])
+	mark("value", ofValue(owner))
+	next := rest
+	if t.quoted {
+		next = strings.TrimLeft(rest, quotes)
+	}
+	mark("followed", len(next) > 1 && next[0] == ' ' && class[next[1]]&(letter|foreign) != 0)
+	from, to := since(s, t.lo, max(0, t.lo-maxKey), "\n"), until(s, t.hi, maxKey, "\n")
+	if !t.quoted { // the string of JSON that it is in may end
+		to = until(s[:to], t.hi, maxKey, `"`)
+	}
+	head := strings.TrimSuffix(strings.TrimRight(s[from:t.lo], wordStops), "=>")
+	mark("alone", len(head) <= 24 && !strings.ContainsAny(head, "={") && strings.Trim(s[t.hi:to], wordStops+",") == "")
+	if n := len(c.found); n > c.known {
+		if last := c.found[n-1].end; last <= t.lo && t.lo-last < 12 { // SECRET and SECRET
+			c.clue("after a secret", s[last:t.lo])
+			c.clue("after a secret", s[last:t.lo], kind)
+		}
+	}
+	if t.given != "" {
+		c.clue("given", t.given)
+		c.clue("given", t.given, kind)
+	}
+}
+
+// ends reports whether a value before rest ends its line, its sentence or the text.
+func ends(rest string, quoted bool) bool {
+	return rest == "" || class[rest[0]]&space != 0 && rest[0] != ' ' || !quoted && rest[0] == '"' ||
+		oneByteOf(".,;)!`*", rest[0]) && (len(rest) == 1 || class[rest[1]]&space != 0)
+}
+
+// goesOnAs reports whether an expression goes on with rest: a bracket, a dot and a letter, a space and an operator.
+func goesOnAs(rest string) bool {
+	return rest != "" && (oneByteOf("([{", rest[0]) || rest[0] == '.' && len(rest) > 1 && class[rest[1]]&letter != 0 ||
+		rest[0] == ' ' && len(rest) > 1 && oneByteOf("-=(+?|&*<>{\"'", rest[1]))
+}
+
+// ofValue reports whether owner is the name of the value in a pair of name and value. Most words have no owner.
+func ofValue(owner string) bool {
+	return owner != "" && (lists["valueWords"][owner] || strings.HasSuffix(owner, "Value"))
+}
+
+// beside returns the labels before and after the token that are nearest to it, nil where none is near.
+func (c *scan) beside(t *token) (l, r *label) {
+	for i := range c.labels[c.firstLabel:] {
+		x := &c.labels[c.firstLabel+i]
+		if x.hi <= t.lo && x.hi+labelled > t.lo && (x.class != hint || l == nil) {
+			l = x
+		} else if x.lo >= t.hi {
+			if x.lo < t.hi+labelled {
+				r = x
+			}
+			break
+		}
+	}
+	return l, r
+}
+
+// clueJoints adds how the token and the labels beside it are joined.
+func (c *scan) clueJoints(t *token, kind string) {
+	l, r := c.beside(t)
+	quoted := ""
+	if t.quoted {
+		quoted = "quoted"
+	}
+	if l != nil {
+		name, between := c.s[l.lo:l.hi], c.s[l.hi:t.lo]
+		joint := c.skeleton(between)
+		c.clue("joint", joint)
+		c.clue("joint", joint, kind, quoted)
+		c.clue("class", l.class, kind, quoted)
+		last := name
+		for w := range splitWords(name) {
+			last = w
+		}
+		last = last[:runeAt(last, min(len(last), 16))]
+		c.clue("name", last)
+		c.clue("name", last, joint)
+		if len(between) <= 24 {
+			c.clue("between", between)
+		}
+		n := min(strings.Count(joint, "a"), len(few)-1)
+		c.clue("words between", few[n])
+		c.clue("words between", few[n], kind)
+		if lines := strings.Count(between, "\n"); lines > 0 {
+			c.clue("lines between", few[min(lines, 5)], kind)
+		}
+	}
+	if r != nil {
+		joint := c.skeleton(c.s[t.hi:r.lo])
+		c.clue("joint to", joint)
+		c.clue("joint to", joint, kind)
+		c.clue("joint to", joint, r.class)
+	}
+	c.clue("sign before", c.s[runeAt(c.s, max(0, t.lo-1)):t.lo], kind)
+	c.clue("sign after", c.s[t.hi:runeAt(c.s, min(len(c.s), t.hi+1))], kind, quoted)
+}
+
+// skeleton is s with a for each word, of at most twelve signs: ": " or " a a = ". It is valid until the next one.
+func (c *scan) skeleton(s string) string {
+	b := c.joint[:0]
+	for i := 0; i < len(s) && len(b) < 12; i++ {
+		x := s[i]
+		if class[x]&(slug|dot|foreign) != 0 {
+			x = 'a'
+		}
+		if n := len(b); n == 0 || x != b[n-1] || x != 'a' && x != ' ' {
+			b = append(b, x)
+		}
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// shouted reports whether s has no lower-case letter.
+func shouted(s string) bool { return !holds(s, lower) }

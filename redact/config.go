@@ -34,8 +34,8 @@ type Config struct {
 	DisableKeys bool `mapstructure:"disable_keys" yaml:"disable_keys" json:"disable_keys,omitempty"`
 	// DisablePatterns turns every rule of Rules off.
 	DisablePatterns bool `mapstructure:"disable_patterns" yaml:"disable_patterns" json:"disable_patterns,omitempty"`
-	// DisableRules turns single rules off, by name; "clues" is the judgement of words that no label names by what is
-	// around them, which DisableKeys and DisablePatterns turn off, too.
+	// DisableRules turns single rules off, by name; "clues" is the judgement of words that no name of a secret is near,
+	// which DisableKeys and DisablePatterns turn off, too.
 	DisableRules []string `mapstructure:"disable_rules" yaml:"disable_rules" json:"disable_rules,omitempty"`
 	// Omit names the kinds of content that are not kept at all.
 	Omit Omit `mapstructure:"omit" yaml:"omit" json:"omit,omitzero"`
@@ -81,7 +81,7 @@ type Redactor struct {
 	allow      []string
 	index      *table
 	byEnd      map[string][]*keyName // the keys by their last two letters
-	clued      bool                  // words are judged by what is around them
+	clued      bool                  // words that no label is near are judged, too
 	bareLogins bool                  // the rule login-password is on
 	omit       [ToolOutput + 1]bool
 	maxBytes   int
@@ -148,7 +148,7 @@ func New(cfg Config) (*Redactor, error) {
 		}
 	}
 	r.clued = !cfg.DisableKeys && !cfg.DisablePatterns && !slices.Contains(cfg.DisableRules, cluesRule)
-	r.bareLogins = slices.ContainsFunc(active, func(x *rule) bool { return x.name == "login-password" })
+	r.bareLogins = slices.ContainsFunc(active, func(x *rule) bool { return x.name == loginRule })
 	r.index = newIndex(active, r.keys)
 	return r, nil
 }

@@ -9,9 +9,9 @@
 //     size.
 //   - Redaction: by key (the value under "password" or "X-Api-Key", of any type),
 //     by pattern (what has the shape of a provider's key, a private key, a token),
-//     and in text by label: each value that the text joins to the name of a secret
-//     (password=…, --api-key …, "the password is …") is judged by a score of a few
-//     features. Text that is JSON stays valid JSON. See docs/redaction.md.
+//     and in text by clues: each word or string that may be a secret is judged by
+//     a sum of learned weights, of the names of secrets near it and of what else is
+//     around it. Text that is JSON stays valid JSON. See docs/redaction.md.
 //   - Truncation: the head is kept, a visible marker with the original size
 //     follows, JSON stays JSON.
 //

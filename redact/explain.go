@@ -8,9 +8,9 @@ import (
 // Candidate is a value that was considered a secret, and why. It has where the value is, never the value.
 type Candidate struct {
 	Start, End int    // of the bytes of the text; of the string, for what is in JSON within a string of JSON
-	Label      string // the name or the words before it; empty for what has a shape, and for what clues judge
+	Label      string // the name of a secret that is nearest before it, if one is; empty for what has a shape
 	Rule       string // the rule of Rules whose shape it has; empty for the others
-	Kind       string // what it looks like, as in data/weights.txt
+	Kind       string // what it looks like: a kind of values.go
 	Features   []Feature
 	Score      int  // the sum of the weights of the features: above zero it is a secret
 	Secret     bool // it is redacted
@@ -18,12 +18,12 @@ type Candidate struct {
 
 // Feature is one that a value is judged by.
 type Feature struct {
-	Name   string // as in data/weights.txt, or name=text as in data/clues.txt
+	Name   string // as in data/clues.txt: name=text
 	Weight int
 }
 
 // nearness is how far below zero the score of a candidate is that Explain still reports.
-const nearness = 160
+const nearness = 240
 
 // Explain reports what Text considers a secret in s, in the order of s: values under keys of JSON, and what is in s as
 // a text. What only the removal of another secret lays bare is not among them, nor what a Config.Func replaces.
@@ -45,8 +45,6 @@ func (r *Redactor) Explain(s string) []Candidate {
 
 // trace notes what is considered in a text.
 type trace struct {
-	// judge, where it is set, decides in the place of the score: the program that makes the weights learns so.
-	judge func(f features, v string) bool
 	found []Candidate
 	// clued, where it is set, decides in the place of the weights of clues.
 	clued func(c *scan, t *token) bool
@@ -79,24 +77,4 @@ func (r *Redactor) without() *Redactor {
 	silent := *r
 	silent.trace = nil
 	return &silent
-}
-
-// names of the rows and of the columns of the weights.
-var rowNames, columnNames []string
-
-func readNames() (rows, columns []string) {
-	for _, row := range tableRows(weightsFile) {
-		name, _, _ := strings.Cut(row, " ")
-		rows = append(rows, name)
-	}
-	lines := strings.Split(weightsFile, "\n")
-	return rows, strings.Fields(lines[2])[1:]
-}
-
-// explained returns the names and weights of the features.
-func (f features) explained() (out []Feature) {
-	for row := range f.rows {
-		out = append(out, Feature{rowNames[row], int(weights[row][f.kind]) + int(weights[row][int(kindCount)+int(f.join)])})
-	}
-	return out
 }

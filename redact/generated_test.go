@@ -164,7 +164,7 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		name                     string
 		times, percent, harmless int
 	}{{"third", 2, 1, 1}, {"fresh_a", 5, 1, 1}, {"fresh_c", 5, 2, 1}, {"fresh_b", 5, 1, 1}, {"fresh_e", 5, 1, 3},
-		{"fresh_f", 5, 1, 1}, {"fresh_g", 5, 2, 1}, {"fresh_h", 5, 3, 1}, {"fresh_d", 5, 1, 2}, {"fresh_i", 5, 2, 1},
+		{"fresh_f", 5, 1, 1}, {"fresh_g", 5, 2, 1}, {"fresh_h", 5, 3, 1}, {"fresh_d", 5, 1, 2}, {"fresh_i", 5, 1, 2},
 		{"fresh_k", 5, 2, 1}, {"fresh_l", 5, 2, 1}, {"fresh_m", 5, 1, 1}, {"fresh_n", 5, 3, 1}, {"fresh_o", 5, 3, 1},
 		{"fresh_p", 5, 2, 1}, {"fresh_q", 7, 3, 1},
 		// Of the hardest looks, which no label is near in a fifth of the places.
@@ -180,22 +180,27 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 	}
 }
 
+// people returns how people write passwords or keys, and some of those.
+func people(t testing.TB, what string) (forms, secrets []string) {
+	b, err := os.ReadFile("testdata/corpus/people.txt")
+	testscale.Must(t, err)
+	section := func(name string) string {
+		_, text, _ := strings.Cut(string(b), "\n## "+name+"\n")
+		text, _, _ = strings.Cut(text, "\n## ")
+		return strings.TrimSpace(text)
+	}
+	return strings.Split(section("forms of "+what), "\n"), strings.Fields(section(what))
+}
+
 // What people write where everybody looks for a secret goes, though it is a word or a name of a secret: hunter2,
 // my-secret-token.
 func TestWhatPeopleTakeForSecrets(t *testing.T) {
 	r := mustNew(t, Config{})
-	b, err := os.ReadFile("testdata/corpus/people.txt")
-	testscale.Must(t, err)
-	_, text, _ := strings.Cut(string(b), "\n## ")
-	sections := map[string][]string{}
-	for section := range strings.SplitSeq(text, "\n## ") {
-		name, lines, _ := strings.Cut(strings.TrimSpace(section), "\n")
-		sections[name] = strings.Split(lines, "\n")
-	}
 	for what, percent := range map[string]int{"passwords": 7, "keys": 15} {
 		left, n := 0, 0
-		for _, form := range sections["forms of "+what] {
-			for _, secret := range strings.Fields(sections[what][0]) {
+		forms, secrets := people(t, what)
+		for _, form := range forms {
+			for _, secret := range secrets {
 				n++
 				text := strings.NewReplacer("‹›", secret, "␤", "\n").Replace(form)
 				if out := r.Text(text); strings.Contains(out, secret) {
@@ -230,15 +235,16 @@ func readCases(t testing.TB, name string) (cases []corpusEntry) {
 // Of the cases of others, few secrets are left, and few harmless texts change.
 func TestCasesOfOthers(t *testing.T) {
 	r := mustNew(t, Config{})
-	// Most of r is talk in which no word names the secret.
-	for part, percent := range map[rune]int{'a': 3, 'b': 3, 'c': 5, 'd': 3, 'e': 11, 'f': 5, 'h': 6, 'i': 5, 'j': 4, 'k': 2,
-		'l': 2, 'm': 5, 'n': 6, 'o': 4, 'p': 9, 'q': 14, 'r': 36, 's': 10, 't': 6, 'u': 11, 'v': 12, 'w': 10, 'x': 8, 'y': 10,
-		'z': 5} {
-		name := "people_" + string(part)
-		secrets, harmless := readCases(t, name), readCases(t, name+"_harmless")
+	// Most of r, t1 and t6 is talk in which no word names the secret. Nothing was learned from those that are held out.
+	for name, percent := range map[string]int{"a": 3, "b": 3, "c": 5, "d": 3, "e": 11, "f": 5, "h": 6, "i": 5, "j": 4, "k": 2,
+		"l": 2, "m": 5, "n": 6, "o": 4, "p": 9, "q": 14, "r": 36, "s": 10, "t": 6, "u": 11, "v": 12, "w": 10, "x": 8, "y": 10,
+		"z": 5, "g1": 2, "g2": 2, "g3": 3, "g4": 3, "g5": 2, "g6": 3, "g7": 2, "g8": 2, "v1": 2, "v2": 2, "t1": 33, "t2": 7,
+		"t3": 3, "t4": 5, "t5": 5, "t6": 21, "held_a": 4, "held_b": 4} {
+		secrets, harmless := readCases(t, "people_"+name), readCases(t, "people_"+name+"_harmless")
 		left, n, changed := leftAndChanged(t, r, secrets, harmless)
+		t.Logf("%s: %d of %d, %d of %d", name, left, n, changed, len(harmless))
 		if left*100 > percent*n || changed*50 > len(harmless) &&
-			(!strings.ContainsRune("eijklmnostw", part) || changed*25 > len(harmless)) {
+			(!strings.Contains("e i j k l m n o s t t5 w held_a held_b", name) || changed*25 > len(harmless)) {
 			t.Errorf("%s: more than %d %% of the secrets are left, or too many texts change", name, percent)
 		}
 	}

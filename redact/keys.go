@@ -26,14 +26,12 @@ const (
 	credential
 	// secret is a secret, whatever its value.
 	secret
-	// spokenOf is the class of phrases, ofTool that of commands.
-	spokenOf
-	ofTool
-	classes
 )
 
-// String is the name of the class in data/weights.txt.
-func (k keyClass) String() string { return rowNames[int(joins)+int(k)] }
+// String is the name of the class in clues.
+func (k keyClass) String() string {
+	return [...]string{"none", "keyed", "weak", "countable", "credential", "secret"}[k]
+}
 
 // keyName is one configured key, split into words.
 type keyName struct {

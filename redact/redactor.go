@@ -39,7 +39,7 @@ func (r *Redactor) clean(key, s string) string {
 	return s
 }
 
-// byRules redacts s without Config.Func; clued, by what is around words, too, of which an id has none.
+// byRules redacts s without Config.Func; clued, also what no label is near. An id has nothing around it.
 func (r *Redactor) byRules(s string, clued bool) string {
 	clued = clued && r.clued
 	if !r.suspect(s) && (!clued || !r.odd(s)) {

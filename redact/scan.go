@@ -33,20 +33,19 @@ type scan struct {
 	commands         int // are read up to here
 	dumped           int // dumps of bytes are read up to here
 	tables           int // headers of tables are read up to here
-	m, cell          mention
-	words, next      []span
-	tokens           []token    // near the label last asked for
-	tokensFrom       int        // they are read from here
-	tokensTo         int        // and up to here
+	words            []span
+	asked            token      // that is judged
+	given            []token    // that tables and commands show
 	cellsOf          []span     // of a row
 	columns          []keyClass // of the table: what their names promise
 	labels           []label
-	labelFrom        int       // the first label that may be near
-	clueing          bool      // tokens are judged by clues
-	known            int       // how many were found before
+	firstLabel       int       // that may be near
+	far              bool      // words that no label is near are judged, too
+	known            int       // how many were found before clues were asked
 	score            int       // of the token
 	noted            []Feature // the clues that it is the sum of, for a trace
 	around           []string  // words last asked for
+	joint            [12]byte  // what is between a label and a token
 }
 
 type span struct{ lo, hi int }
@@ -62,8 +61,8 @@ func (c *scan) begin(r *Redactor, s string) {
 		c.v = view{}
 	}
 	c.v.raw = "" // it is not kept
-	*c = scan{r: r, s: s, found: c.found[:0], words: c.words[:0], next: c.next[:0],
-		columns: c.columns[:0], tokens: c.tokens[:0], labels: c.labels[:0], around: c.around[:0], cellsOf: c.cellsOf[:0],
+	*c = scan{r: r, s: s, found: c.found[:0], words: c.words[:0], columns: c.columns[:0],
+		given: c.given[:0], labels: c.labels[:0], around: c.around[:0], cellsOf: c.cellsOf[:0],
 		v: c.v, lineTo: -1, wordFrom: -1}
 }
 
@@ -131,9 +130,9 @@ func (c *scan) ask(e *entry, begin int) bool {
 	case (e.key != nil || e.phrase != nil) && c.inBytes(begin):
 		return false
 	case e.key != nil:
-		return c.named(e, begin)
+		c.named(e, begin)
 	case e.phrase != nil:
-		return c.phrased(e, begin)
+		c.phrased(e, begin)
 	case e.rule == toolRule:
 		c.command(begin)
 	case e.rule != hiddenRule:
@@ -185,7 +184,7 @@ func (c *scan) sort() {
 	c.found = kept
 }
 
-// text redacts s as a text, once: by the labels and the shapes in it and, clued, by what is around words. In JSON, what
+// text redacts s as a text, once: by the shapes and the labels in it and, clued, what no label is near. In JSON, what
 // goes on after a string that it is in ends with that string.
 func (r *Redactor) text(s string, isJSON, clued bool) string {
 	c := scans.Get().(*scan)
@@ -197,17 +196,17 @@ func (r *Redactor) text(s string, isJSON, clued bool) string {
 	if len(c.v.hidden) > 0 {
 		c.s = unsafe.String(unsafe.SliceData(c.v.text), len(c.v.text))
 	}
+	c.far = clued
 	// Logins have no literal to be found by: what is around an @ shows them.
 	for lo, hi := range r.logins(c.s) {
-		c.m = mention{c: c, s: c.s, lo: lo, hi: lo, class: ofTool, join: tight}
-		if c.m.secret(lo, hi) {
-			c.note(lo, hi, "[redacted:login-password]")
+		if k := c.kindOf(lo, hi, false); k >= aHash && k != aText && !k.named() && !blank(c.s[lo:hi]) {
+			c.found = append(c.found, finding{start: lo, end: hi, marker: loginMarker})
+		} else {
+			c.give(lo, hi, loginRule)
 		}
 	}
 	c.all()
-	if clued {
-		c.byClues()
-	}
+	c.byClues()
 	if c.sort(); len(c.found) > 0 {
 		out := c.replaced(s)
 		// What a label names may go on beyond the quote of JSON that it is in, as a header does to the end of its line.
@@ -342,7 +341,7 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 	end := begin + len(e.literal)
 	switch {
 	// Hints are in many texts, and most of those have no word that may be a secret.
-	case e.phrase != nil && e.phrase.hint:
+	case e.phrase != nil && e.phrase.class == hint:
 		return suspicious(raw, begin-labelled, begin+2*labelled)
 	case e.key != nil:
 		lo, hi := keySpan(raw, 0, begin+e.from, e.n)

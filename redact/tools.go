@@ -59,12 +59,11 @@ func (c *scan) command(at int) {
 		return
 	}
 	words, rest := c.words, c.s[c.words[0].hi:c.commands]
-	c.m = mention{c: c, s: c.s, lo: words[0].lo, hi: words[0].hi, class: ofTool}
 	for _, t := range tools[path.Base(c.text(words[0]))] {
 		if slices.ContainsFunc(t.near, func(near string) bool {
 			return strings.Contains(rest, strings.Trim(near, " \"")) // the name alone may be a word of prose
 		}) {
-			c.given(t, words)
+			c.arguments(t, words)
 		}
 	}
 }
@@ -126,47 +125,38 @@ func (c *scan) endsString(i int) bool {
 	return c.s[i] == '"' && i > 0 && !oneByteOf(" =[", c.s[i-1]) && (i+1 == len(c.s) || oneByteOf(",}]:\n", c.s[i+1]))
 }
 
-// give notes a secret that a command is given: by a flag, or as one of its words. It may be what is after a user.
-func (c *scan) give(user string, w span, by join) {
-	c.m.quoted = user != "" && w.lo > 0 && w.hi < len(c.s) && c.s[w.lo-1] == c.s[w.hi] && oneByteOf(quotes, c.s[w.hi])
-	if user == "=" { // the pairs of cookies
-		c.m.class = credential
-	} else if user != "" { // bob:SECRET; without the sign the word is a user alone
-		k := strings.Index(c.text(w), user)
-		if k < 0 || has("indirect", c.text(w)[:k]) {
-			return
-		}
-		if w.hi == w.lo+k+1 { // a key in the place of the user: curl -u KEY:
-			w.hi--
-		} else {
-			w.lo += k + 1
-		}
-	}
-	if w.lo < w.hi && oneByteOf("\"'", c.s[w.lo]) {
-		w.lo, w.hi = w.lo+1, min(w.hi, c.closing(w.lo))
-	}
-	v := c.text(w)
-	if v == "" || oneByteOf("-@", v[0]) || noPassword(v) {
-		return
-	}
-	c.m.join = by
-	c.m.found(w.lo, w.hi)
-}
-
-// given notes the secrets among the words of a command: the values of flags with a password, and for some tools a word
-// that is no flag, if it looks like a password.
-func (c *scan) given(t tool, words []span) {
+// arguments notes what may be a secret among the words of a command: the values of flags with a password, and for some
+// tools the words that are no flags.
+func (c *scan) arguments(t tool, words []span) {
 	for i := 1; i < len(words); i++ {
-		w, by := c.text(words[i]), flag
+		w, by := c.text(words[i]), "flag"
 		at, ok := t.value(w)
 		if !ok && w != "" && w[0] != '-' {
-			by, ok = bare, t.words
+			by, ok = "argument", t.words
 		}
 		if at < 0 && i+1 < len(words) && !strings.HasPrefix(c.text(words[i+1]), "-") {
 			i, at = i+1, 0
 		}
-		if ok && at >= 0 {
-			c.give(t.user, span{words[i].lo + at, words[i].hi}, by)
+		if !ok || at < 0 {
+			continue
+		}
+		lo, hi := words[i].lo+at, words[i].hi
+		if t.user == "=" && by == "flag" { // the pairs of cookies
+			c.label(words[i-1].lo, words[i-1].hi, credential.String())
+			continue
+		} else if t.user != "" { // bob:SECRET; without the sign the word is a user alone
+			k := strings.Index(c.s[lo:hi], t.user)
+			if k < 0 || has("indirect", c.s[lo:lo+k]) {
+				continue
+			}
+			if hi == lo+k+1 { // a key in the place of the user: curl -u KEY:
+				hi--
+			} else {
+				lo += k + 1
+			}
+		}
+		if lo < hi && !oneByteOf("-@", c.s[lo]) && !noPassword(c.s[lo:hi]) {
+			c.give(lo, hi, by)
 		}
 	}
 }

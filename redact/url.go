@@ -5,6 +5,12 @@ import (
 	"strings"
 )
 
+// loginRule is the rule of logins that no scheme shows.
+const (
+	loginRule   = "login-password"
+	loginMarker = "[redacted:" + loginRule + "]"
+)
+
 // maxURL bounds the part of a URL before its host.
 const maxURL = 512
 

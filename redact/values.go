@@ -40,31 +40,29 @@ const (
 	kindCount
 )
 
-// made reports whether values of the kind look made to be secrets.
-func (k kind) made() bool { return k >= aHash && k <= aWordDigits && k != aText && k != aWords }
-
 // named reports whether values of the kind look like names.
 func (k kind) named() bool { return k >= aPhrase && k <= aNameDigit && k != aWordDigits }
 
-// kindOf returns the kind of the value v of the label.
+// kindNames are what clues call the kinds.
+var kindNames = strings.Fields("stop-word number pin uuid url path algorithm code label hash token strong chancy jumble " +
+	"text words phrase word-digits numbered dotted camel word name-with-digit marked other")
+
+// kindOf returns the kind of c.s[lo:hi], a string in quotes or a word.
 //
 // The order is that of certainty: a UUID also has the length and the mixture of a token, a path may have a word of
 // chance in it, and a hash is a token to who does not look at its alphabet.
-func (m *mention) kindOf(v string) kind {
-	if m.class == credential && strings.IndexByte(strings.TrimRight(v, "="), '=') > 0 {
-		if pairsHold(v) {
-			return aToken
-		}
-		return aStop
-	}
-	switch k := m.knownKind(v); {
+func (c *scan) kindOf(lo, hi int, quoted bool) kind {
+	v := c.s[lo:min(hi, lo+maxJudged)]
+	switch k := known(v); {
+	case k == aPin && len(v) == 4 && v[0] == '0' && strings.Trim(v, "01234567") == "": // 0644
+		return aNumber
 	case k != anOther:
 		return k
-	case m.quoted && scrambled(v): // it has the brackets and signs of code
+	case quoted && scrambled(v): // it has the brackets and signs of code
 		return aChancy
-	case m.isCode(v):
+	case isCode(v, quoted):
 		return aCode
-	case m.isLabel(v):
+	case c.isLabel(lo, hi):
 		return aLabel
 	case len(v) >= 7 && run(v, 0, digit|hexLower) == len(v) && digits(v):
 		return aHash
@@ -74,7 +72,7 @@ func (m *mention) kindOf(v string) kind {
 		return aStrong
 	case chancy(v):
 		return aChancy
-	case spaceJoined(v) && (m.class >= secret || m.quoted || strings.Count(v, " ") > 1):
+	case spaceJoined(v) && (quoted || strings.Count(v, " ") > 1):
 		return aWords
 	case strings.IndexByte(v, ' ') >= 0 || wordy(v[strings.LastIndexByte(v, ',')+1:]) && strings.IndexByte(v, ',') > 0:
 		return aText
@@ -82,33 +80,16 @@ func (m *mention) kindOf(v string) kind {
 	return nameKind(v)
 }
 
-// knownKind returns the kind of what is no secret in most places, or under such a label: how many tokens, the test that
-// passes, who may read a file. It is anOther for the rest.
-func (m *mention) knownKind(v string) kind {
-	k := known(v)
-	switch {
-	case (k == aPin || k == aNumber) && (m.class == countable || holdsFold(m.s[m.lo:m.hi], "toke", "jeton")),
-		m.class == weak && len(v) > 4 && equalFold(v[:4], "test"),
-		m.join == prose && !m.quoted && len(v) > 5 &&
-			slices.ContainsFunc(words["saying"], func(w string) bool { return strings.HasSuffix(v, w) }),
-		k == aPin && m.class == keyed && !m.quoted: // MIN_VERSION_WITH_KEY = 54441
-		return aStop
-	case k == aPin && len(v) == 4 && v[0] == '0' && strings.Trim(v, "01234567") == "": // 0644
-		return aNumber
-	}
-	return k
-}
-
 // isCode reports whether v is a call, a type, a command, a regular expression, an expression or the name of a variable.
-func (m *mention) isCode(v string) bool {
+func isCode(v string, quoted bool) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
 		!(chancy(v) && look(v).bothCases()) &&
 			slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
 		constant(v) ||
-		!m.quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
+		!quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
 			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
-		call(v) && (!m.quoted || v[len(v)-1] == '(' || strings.ContainsAny(v, ")]")) || colour(v) ||
-		strings.Contains(v, "::") && len(v) < 40 || !m.quoted && (expression(v) || m.join == cell && commandLine(v))
+		call(v) && (!quoted || v[len(v)-1] == '(' || strings.ContainsAny(v, ")]")) || colour(v) ||
+		strings.Contains(v, "::") && len(v) < 40 || !quoted && expression(v)
 }
 
 // constant reports whether v is NAME_OF_A_VARIABLE.
@@ -116,28 +97,17 @@ func constant(v string) bool {
 	return strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v)
 }
 
-// commandLine reports whether v is a name with flags: cut -d= -f1.
-func commandLine(v string) bool {
-	k := strings.Index(v, " -")
-	return k > 0 && k+2 < len(v) && class[v[k+2]]&(lower|dash) != 0 && run(v, 0, lower|dash) == k
-}
-
-// holdsFold reports whether s has one of the words, in whatever case.
-func holdsFold(s string, words ...string) bool {
-	return slices.ContainsFunc(words, func(w string) bool { return indexFold(s, w) >= 0 })
-}
-
-// isLabel reports whether v names a secret itself. Cookies are eaten, too, and a name has no digits and marks.
-func (m *mention) isLabel(v string) bool {
-	if owned(v) {
-		return false
+// isLabel reports whether c.s[lo:hi] names a secret itself, in good part of it.
+func (c *scan) isLabel(lo, hi int) bool {
+	for _, l := range c.labels[c.firstLabel:] {
+		if l.lo >= hi {
+			break
+		}
+		if l.lo >= lo && l.hi <= hi && 3*(l.hi-l.lo) >= hi-lo && l.class != hint {
+			return !owned(c.s[lo:hi])
+		}
 	}
-	if strings.ContainsAny(strings.TrimRight(v, passwordMarks), "!@#$%^&+~") ||
-		digits(v) && strings.ContainsAny(v, passwordMarks) || len(v) > 40 && strings.IndexByte(v, ' ') < 0 {
-		return says(v)
-	}
-	k := m.c.r.classify(v)
-	return k != notSecret && k != credential || says(v)
+	return false
 }
 
 // owned reports whether v is of the name of a secret and what people make a password of it with: password123,
@@ -323,14 +293,6 @@ func familiar(v string) bool {
 		i = max(end, i+1)
 	}
 	return known > 0 && (2*known >= n || strings.IndexByte(v, ' ') < 0)
-}
-
-// composed reports whether v is of words that signs join, three or some with a capital, and that no name in a program
-// has.
-func composed(v string) bool {
-	signs := look(v).marks
-	return len(v) >= 8 && signs > 0 && (signs > 1 || holds(v, upper)) && run(v, 0, slug|dot) == len(v) && !familiar(v) &&
-		!fileName(v)
 }
 
 // numbered reports whether what follows the last sign in v is a number of up to four digits, behind words that are not
@@ -527,8 +489,10 @@ func number(v string) bool {
 	if k := strings.IndexByte(v, ' '); k > 0 && len(v) < k+5 { // 5.9 µs
 		v = v[:k]
 	}
-	if k := strings.Index(v, "e+"); k > 0 { // 1.7e+09
-		v = v[:k]
+	if k := run(v, 0, digit|dot); k > 0 && k+1 < len(v) && v[k] == 'e' { // 1.7e+09
+		if exponent := skip(v, k+1, k+2, "+-"); run(v, exponent, digit) == len(v) {
+			v = v[:k]
+		}
 	}
 	return digits(v) && strings.Trim(v, "0123456789.,_-+%/") == ""
 }
@@ -733,17 +697,4 @@ func reference(s string) bool {
 	}
 	name := strings.TrimRight(s, "}")
 	return strings.HasPrefix(s, "${") && len(name) < len(s) && !strings.Contains(name, "}")
-}
-
-// pairsHold reports whether one of the pairs of a header, such as cookies, may be secret.
-func pairsHold(v string) bool {
-	for pair := range strings.FieldsFuncSeq(v, func(c rune) bool { return c == ';' || c == ',' || c == '&' }) {
-		name, value, _ := strings.Cut(strings.TrimLeft(pair, " "), "=")
-		value = strings.Trim(value, "\"' ")
-		if run(name, 0, slug|dot) < len(name) && !strings.Contains(name, " ") || len(value) >= 6 && !marked(value) &&
-			(digits(value) || len(value) >= 16 || gibberish(value)) && !date(value) && !has("ofCookies", name) {
-			return true
-		}
-	}
-	return false
 }

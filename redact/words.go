@@ -17,13 +17,10 @@ var load = sync.OnceFunc(func() {
 	words = readWords()
 	lists = setsOf(words)
 	pairs, spokenNames = strings.Join(words["pairs"], ""), phrasesOf("spoken")
-	weights = readWeights()
-	rowNames, columnNames = readNames()
 	clueWeights = readClues()
 	phrases = readPhrases()
 	encodedRunes, common, vendorKeys = encodeRunes(), readCommon(), readVendors()
 	tools, commandLiterals = readTools()
-	signs = readSigns()
 	rules = readRules()
 })
 
