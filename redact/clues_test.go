@@ -147,8 +147,13 @@ func clueTexts(t testing.TB) (texts []corpusEntry) {
 		switch {
 		case name == "sure", strings.HasPrefix(name, "people_held"): // these show what is done with texts not learned from
 			continue
-		case strings.HasPrefix(name, "people_"), name == "real_harmless":
-			texts = append(texts, readCases(t, name)...)
+		case strings.HasPrefix(name, "people_"), name == "real_harmless", name == "agents_harmless":
+			for _, e := range readCases(t, name) {
+				if name == "agents_harmless" {
+					e.class = "!" + name
+				}
+				texts = append(texts, e)
+			}
 			continue
 		case slices.Contains(strings.Fields("harmless damage places_harmless code_harmless secrets leaks places"), name):
 			class = "!"
@@ -202,7 +207,9 @@ func clueTexts(t testing.TB) (texts []corpusEntry) {
 		}
 		texts = append(texts, corpusEntry{"!around", around[i], secrets})
 	}
-	texts = append(texts, vendorTexts(12)...)
+	for _, e := range vendorTexts(24) {
+		texts = append(texts, corpusEntry{"!vendors", e.text, e.secrets})
+	}
 	for _, e := range readCases(t, "sure") {
 		texts = append(texts, corpusEntry{"!", e.text, e.secrets})
 	}
@@ -233,7 +240,9 @@ func clueTexts(t testing.TB) (texts []corpusEntry) {
 			}
 		}
 	}
-	return inWays(texts, func(e *corpusEntry) bool { return strings.HasPrefix(e.class, "!") })
+	return inWays(texts, func(e *corpusEntry) bool {
+		return strings.HasPrefix(e.class, "!") && e.class != "!vendors" && e.class != "!agents_harmless"
+	})
 }
 
 // fitting makes weights by logistic regression.

@@ -20,7 +20,7 @@ func vendorTexts(n int) (texts []corpusEntry) {
 	for _, shape := range templates("vendors") {
 		for range n {
 			text := strings.NewReplacer("L_TOKEN", strings.ToUpper(vendors[rng.IntN(len(vendors))])+"_TOKEN", "LToken",
-				vendors[rng.IntN(len(vendors))]+"Token", "L_", vendors[rng.IntN(len(vendors))]+"_", "‹›",
+				vendors[rng.IntN(len(vendors))]+"Token", "␤", "\n", "L_", vendors[rng.IntN(len(vendors))]+"_", "‹›",
 				values[rng.IntN(len(values))]).Replace(shape)
 			text, secrets := testscale.ExpandSecret(text, rng.Uint64())
 			texts = append(texts, corpusEntry{shape, text, secrets})

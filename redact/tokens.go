@@ -99,7 +99,7 @@ func (c *scan) readWord(i int) int {
 		}
 	}
 	end = groupsEnd(s, i, end)
-	if lo := skip(s, i, end, "*_"); end-lo >= 4 && !oneByteOf("-/$.~%@\\", s[lo]) {
+	if lo := skip(s, i, end, "*_"); end-lo >= 4 && (!oneByteOf("-/$.~%@\\", s[lo]) || s[lo] == '-' && byItself(s[lo:end])) {
 		c.token(lo, skipBack(s, end, lo, ".:?!*_"), false)
 	}
 	return max(end, i+1)
@@ -142,7 +142,7 @@ func (c *scan) value(i, end int) (at int, labelled bool) {
 	name := run(s, i, slug|dot)
 	if name == i || name+1 >= end || !oneByteOf("=:", s[name]) || strings.HasPrefix(s[name:], "://") || s[name+1] == '=' ||
 		class[s[name-1]]&class[s[name+1]]&digit != 0 || // a time
-		byItself(s[i:name]) || c.v.encodes(name, '%') || s[name] == '=' && severalSigns(s[i:end]) {
+		byItself(s[i:name]) || name-i >= 8 && run(s[:name], i, digit|hexLower) == name || c.v.encodes(name, '%') || s[name] == '=' && severalSigns(s[i:end]) {
 		return 0, false
 	}
 	return name + 1, false
@@ -180,7 +180,7 @@ func pastMarker(s string, i int) int {
 // severalSigns reports whether v is no pair, but made by chance, with equals signs in it.
 func severalSigns(v string) bool {
 	name, rest, _ := strings.Cut(v, "=")
-	return strings.IndexByte(rest, '=') >= 0 && digits(name) && chancy(v)
+	return strings.IndexByte(rest, '=') >= 0 && (digits(name) && chancy(v) || byItself(v) && len(v) > 40)
 }
 
 // isURL reports whether a URL begins at i.
