@@ -24,39 +24,48 @@ const cluesRule = "clues"
 //go:embed data/clues.txt
 var cluesFile string
 
-// clueWeights are the weights of clues by the hashes of what they are called. Most clues have none, and the bits of
-// weighed show so in few cycles.
-var (
-	clueWeights map[uint32]int8
-	weighed     [1 << 14]uint64
-)
+// clueWeights has the weights of clues by the hashes of what they are called; a free place has the hash 0. Most clues
+// that are asked for have none, and the places are many so that the first one shows it nearly always.
+var clueWeights struct {
+	hashes  []uint32
+	weights []int8
+}
 
-func readClues() map[uint32]int8 {
-	all := make(map[uint32]int8, 1<<15)
-	weighed = [len(weighed)]uint64{}
+const cluePlaces = 1 << 18
+
+func readClues() {
+	w := &clueWeights
+	w.hashes, w.weights = make([]uint32, cluePlaces), make([]int8, cluePlaces)
 	spaces := strings.NewReplacer("·", " ", "␀", "")
 	for _, line := range tableRows(cluesFile) {
-		row := strings.Split(line, " ")
-		name := spaces.Replace(row[0])
-		for i := 1; i+1 < len(row); i += 2 {
-			n, _ := strconv.Atoi(row[i+1])
-			if strings.ContainsAny(row[i], "·␀") {
-				row[i] = spaces.Replace(row[i])
+		name, rest, more := strings.Cut(line, " ")
+		name = spaces.Replace(name)
+		for more {
+			var text, number string
+			text, rest, _ = strings.Cut(rest, " ")
+			number, rest, more = strings.Cut(rest, " ")
+			if holds(text, foreign) {
+				text = spaces.Replace(text)
 			}
-			h := hashOf(name, row[i])
-			all[h] = int8(n)
-			weighed[h>>18] |= 1 << (h >> 12 & 63)
+			n, _ := strconv.Atoi(number)
+			h := hashOf(name, text)
+			i := h % cluePlaces
+			for w.hashes[i] != 0 && w.hashes[i] != h {
+				i = (i + 1) % cluePlaces
+			}
+			w.hashes[i], w.weights[i] = h, int8(n)
 		}
 	}
-	return all
 }
 
 // clueWeight returns the weight of a clue by its hash, 0 where it has none.
 func clueWeight(h uint32) int {
-	if weighed[h>>18]>>(h>>12&63)&1 == 0 {
-		return 0
+	for i := h % cluePlaces; clueWeights.hashes[i] != 0; i = (i + 1) % cluePlaces {
+		if clueWeights.hashes[i] == h {
+			return int(clueWeights.weights[i])
+		}
 	}
-	return int(clueWeights[h])
+	return 0
 }
 
 // hashOf is the FNV-1a hash of what a clue is called: name=text, or name=text more.

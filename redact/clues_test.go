@@ -376,5 +376,5 @@ func writeClues(t *testing.T, weights map[uint32]float64, names map[uint32]strin
 		}
 	}
 	testscale.Must(t, os.WriteFile("data/clues.txt", []byte(cluesFile), 0o644))
-	clueWeights = readClues()
+	readClues()
 }

@@ -17,7 +17,7 @@ var load = sync.OnceFunc(func() {
 	words = readWords()
 	lists = setsOf(words)
 	pairs, spokenNames = strings.Join(words["pairs"], ""), phrasesOf("spoken")
-	clueWeights = readClues()
+	readClues()
 	phrases = readPhrases()
 	encodedRunes, common, vendorKeys = encodeRunes(), readCommon(), readVendors()
 	tools, commandLiterals = readTools()
