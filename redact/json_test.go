@@ -156,6 +156,11 @@ func TestOffSwitches(t *testing.T) {
 		"password=__REDACTED__ __REDACTED__"; got != want { // what is beside a label is judged without them
 		t.Errorf("patterns off: %q", got)
 	}
+	far := "Pour la base de recette, connecte-toi avec k39qeapQ9MeYR et password=" + password
+	if got, want := mustNew(t, Config{DisableRules: []string{"clues"}}).Text("k39qeapQ9MeYR"+strings.Repeat(" ", 200)+far),
+		"k39qeapQ9MeYR"; !strings.HasPrefix(got, want) || strings.Contains(got, password) {
+		t.Errorf("clues off: %q", got)
+	}
 	if got, want := mustNew(t, Config{DisableKeys: true}).Text(s),
 		"password="+password+" [redacted:github-token]"; got != want {
 		t.Errorf("keys off: %q", got)
