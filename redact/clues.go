@@ -129,6 +129,8 @@ func called(name string, texts []string) string {
 func (c *scan) clues(t *token) {
 	s := c.s
 	v, kind := s[t.lo:t.hi], kindNames[t.kind]
+	// What it looks like. Many clues are there twice, alone and with the kind: what speaks for a secret of a word may
+	// speak against one of a path, and no sum of two weights says so.
 	looks := look(v)
 	c.clue("always", "")
 	c.clue("kind", kind)
@@ -139,6 +141,8 @@ func (c *scan) clues(t *token) {
 	c.clue("in words", few[8*looks.inWords/len(v)])
 	c.clueShape(v)
 	c.clueMarks(t, kind)
+	// What is beside it in its line: signs, rows of four bytes, words. The bytes say what no list of words has: the endings
+	// of other languages, names of frameworks, how a tool writes its prompt.
 	from, to := c.line(t.lo)
 	if to < t.hi { // a string of several lines
 		to = c.eol(t.hi)
@@ -161,6 +165,7 @@ func (c *scan) clues(t *token) {
 			c.clue("before", s[i:end])
 		}
 	}
+	// Which labels are near, and what joins the nearest ones to it.
 	c.clueLabels(t, from, to, kind)
 	c.clueJoints(t, kind)
 	before := c.wordsIn(lo, t.lo)
@@ -208,7 +213,12 @@ func (c *scan) clueShape(v string) {
 	c.clue("shape", unsafe.String(&buf[0], n))
 }
 
-// clueLabels adds a clue for each label near the token, in its line from from to to and in those above and below.
+// clueLabels adds a clue for each label near the token, in its line from from to to and in those above and below. In
+//
+//	Login: admin
+//	New password for it? k39qeapQ9MeYR
+//
+// these are "label above" for Login and "label before" for password, each alone and with the kind of the token.
 func (c *scan) clueLabels(t *token, from, to int, kind string) {
 	for _, l := range c.labels[c.firstLabel:] {
 		where := ""
@@ -275,6 +285,7 @@ func (c *scan) clueMarks(t *token, kind string) {
 	mark("familiar", familiar(v))
 	mark("ends", ends(rest, t.quoted))
 	mark("goes on", !t.quoted && goesOnAs(rest))
+	// What is assigned to a name of its own is that name's: in token_id=x1 the x1 is an id, though token is near.
 	before := skipBack(s, t.lo, max(c.floor, t.lo-4), " "+quotes)
 	mark("owned", before > 0 && oneByteOf("=:", s[before-1]) && !ofValue(owner) && !lists["defaults"][owner])
 	mark("value", ofValue(owner))
@@ -287,8 +298,10 @@ func (c *scan) clueMarks(t *token, kind string) {
 	if !t.quoted { // the string of JSON that it is in may end
 		to = until(s[:to], t.hi, maxKey, `"`)
 	}
+	// Alone in its line it is the answer to the line before, or one of a list.
 	head := strings.TrimSuffix(strings.TrimRight(s[from:t.lo], wordStops), "=>")
 	mark("alone", len(head) <= 24 && !strings.ContainsAny(head, "={") && strings.Trim(s[t.hi:to], wordStops+",") == "")
+	// Secrets come in rows: old and new ones, ten recovery codes, two strings that a sign joins.
 	if n := len(c.found); n > c.known {
 		if last := c.found[n-1].end; last <= t.lo && t.lo-last < 12 { // SECRET and SECRET
 			c.clue("after a secret", s[last:t.lo])
@@ -334,7 +347,16 @@ func (c *scan) beside(t *token) (l, r *label) {
 	return l, r
 }
 
-// clueJoints adds how the token and the labels beside it are joined.
+// clueJoints adds how the token and the labels beside it are joined. A joint is what is between them, with a for each
+// word, so that one weight is for all names and for words of all languages:
+//
+//	password = "SECRET"                 joint ( = ")
+//	getenv("PASSWORD") or "SECRET"      joint (") a ")
+//	the password for db is SECRET       joint ( a a a )
+//	{"name":"password","value":"SECRET  joint (","a":")
+//
+// What is short is a clue as it is, too, as ": " and "? " differ, and so is the last word of the label: a key is
+// judged otherwise than a password. A label behind the token may have it as well (SECRET is the password).
 func (c *scan) clueJoints(t *token, kind string) {
 	l, r := c.beside(t)
 	quoted := ""
@@ -347,7 +369,7 @@ func (c *scan) clueJoints(t *token, kind string) {
 		c.clue("joint", joint)
 		c.clue("joint", joint, kind, quoted)
 		c.clue("class", l.class, kind, quoted)
-		last := name
+		last := name // of user_password the password
 		for w := range splitWords(name) {
 			last = w
 		}

@@ -13,6 +13,8 @@ import (
 
 // byClues judges the words that commands and tables show, those near labels, and of the others those that look odd.
 func (c *scan) byClues() {
+	// What has a shape is found already, and no token that overlaps it is judged. What commands and tables show comes
+	// first: its bounds are sure, and other tokens may be more or less than it.
 	c.sort()
 	c.floor, c.known = 0, len(c.found)
 	slices.SortStableFunc(c.labels, func(a, b label) int { return a.lo - b.lo })
@@ -23,6 +25,8 @@ func (c *scan) byClues() {
 	}
 	c.sort()
 	c.known = len(c.found)
+	// Then the text from its beginning: token by token where a label is near, and elsewhere from one odd word to the next.
+	// Most texts have neither, and end here at once.
 	c.firstLabel = 0
 	for i := 0; i < len(c.s); {
 		c.labelsFrom(i)
@@ -42,7 +46,7 @@ func (c *scan) byClues() {
 			i = to
 			continue
 		}
-		start := lo
+		start := lo // of the word, whose value is odd, or of its string
 		for start > i && class[c.s[start-1]]&apartBy == 0 {
 			start--
 		}
@@ -155,6 +159,8 @@ func oddWord(s string, i, to int) (lo, hi int) {
 
 // oddAround returns the bounds of the word around the digit at i, or of its value, and reports whether it is odd.
 func oddAround(s string, i int) (lo, hi int, ok bool) {
+	// One pass over the bytes counts what tells chance from words: turns between letters and digits, both cases, signs of
+	// passwords. A sign of an assignment begins the count anew, for the value.
 	lo = i
 	for lo > 0 && i-lo < maxJudged && class[s[lo-1]]&apartBy == 0 {
 		lo--
@@ -180,6 +186,7 @@ func oddAround(s string, i int) (lo, hi int, ok bool) {
 func nextDigit(s string, i int) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	b := unsafe.Slice(unsafe.StringData(s), len(s))
+	// The sum with 0x80-'0' has the top bit of each byte from '0' on, that with 0x80-'9'-1 from the byte after '9' on.
 	for ; i+8 <= len(s); i += 8 {
 		x := binary.LittleEndian.Uint64(b[i:])
 		low := x &^ tops
@@ -231,13 +238,16 @@ func (c *scan) mayBe(t *token) bool {
 	if !label {
 		label, hinted = c.near(t.lo, t.hi)
 	}
+	// Placeholders and markers are no secrets anywhere, so they are no clues. The program that learns weights judges what
+	// shapes have found, too.
 	switch learning := c.r.trace != nil && c.r.trace.clued != nil; {
 	case t.hi-t.lo < 2, blank(v), c.taken(t.lo, t.hi) && !learning:
 		return false
 	case !label:
 		return c.far && c.mayBeFar(t, v, hinted)
 	}
-	// Words are secrets only shortly after a label, and so are sentences.
+	// Words are secrets only shortly after a label, and so are sentences and expressions: what else is near a label is
+	// mostly the sentence that the label is in, and to judge all of it would take the time of the whole text.
 	if run(v, 1, lower|foreign) == len(v) && !t.quoted && t.given == "" && !c.closeTo(t.lo, 24) {
 		return false
 	}
@@ -258,6 +268,7 @@ func (c *scan) mayBeFar(t *token, v string, hinted bool) bool {
 			!byChance(v, 40) || !hinted && (!byItself(v) || c.ownedApart(t.lo)) {
 		return false
 	}
+	// Kinds that are in every program and every session are left to labels: names, numbers, paths, long Base64.
 	t.kind = c.kindOf(t.lo, t.hi, t.quoted)
 	switch k := t.kind; {
 	case k == aText, k < aHash && k != aPin && k != aUUID && !byItself(v),

@@ -33,6 +33,7 @@ func (c *scan) readToken(i int) int {
 	case strings.HasPrefix(s[i:], "[redacted:"), strings.HasPrefix(s[i:], Marker):
 		return pastMarker(s, i)
 	}
+	// password=Sun&fl0wer;42 is one value, and so is that of password: Sun&fl0wer;42. Elsewhere such signs part words.
 	sign := skipBack(s, i, max(c.floor, i-4), " ")
 	switch assigned := sign > 0 && oneByteOf("=:", s[sign-1]) && !isURL(s, i); {
 	case assigned && !oneByteOf("([{", s[i]):
@@ -123,6 +124,7 @@ func wrapped(s string, i int) (lo, hi int) {
 // value returns where the value begins in the word s[i:end] if that is a name and what is assigned to it, 0 if it is
 // not, and whether the name is a label: name=value, name:value, ?a=1&name=value, user[password]=value.
 func (c *scan) value(i, end int) (at int, labelled bool) {
+	// A label in the word shows best where its name ends; other names are of letters, digits and hyphens.
 	s := c.s
 	for _, l := range c.labels[c.firstLabel:] {
 		if l.lo >= end {
