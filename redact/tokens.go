@@ -95,12 +95,14 @@ func (c *scan) readWord(i int) int {
 	}
 	// A password may have brackets and commas in it.
 	if end < len(s) && class[s[end]]&(apartBy|space) == apartBy {
-		if stop := wordStop(s, i, false); stop > end && scrambled(s[i:stop]) {
+		stop := wordStop(s[:min(len(s), i+maxScrambled+2)], i, false)
+		if c.looked += stop - i; stop > end && scrambled(s[i:stop]) {
 			end = skipBack(s, stop, end, ",;:)}]>")
 		}
 	}
 	end = groupsEnd(s, i, end)
-	if lo := skip(s, i, end, "*_"); end-lo >= 4 && (!oneByteOf("-/$.~%@\\", s[lo]) || s[lo] == '-' && byItself(s[lo:end])) {
+	if lo := skip(s, i, end, "*_"); end-lo >= 4 &&
+		(!oneByteOf("-/$.~%@\\", s[lo]) || s[lo] == '-' && byItself(s[lo:end])) {
 		c.token(lo, skipBack(s, end, lo, ".:?!*_"), false)
 	}
 	return max(end, i+1)
@@ -144,7 +146,8 @@ func (c *scan) value(i, end int) (at int, labelled bool) {
 	name := run(s, i, slug|dot)
 	if name == i || name+1 >= end || !oneByteOf("=:", s[name]) || strings.HasPrefix(s[name:], "://") || s[name+1] == '=' ||
 		class[s[name-1]]&class[s[name+1]]&digit != 0 || // a time
-		byItself(s[i:name]) || name-i >= 8 && run(s[:name], i, digit|hexLower) == name || c.v.encodes(name, '%') || s[name] == '=' && severalSigns(s[i:end]) {
+		byItself(s[i:name]) || name-i >= 8 && run(s[:name], i, digit|hexLower) == name ||
+		c.v.encodes(name, '%') || s[name] == '=' && severalSigns(s[i:end]) {
 		return 0, false
 	}
 	return name + 1, false

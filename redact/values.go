@@ -428,10 +428,13 @@ func chancy(v string) bool {
 		(x.bothCases() || x.turns >= 4 || x.marks > 0 && x.seen&lower != 0)
 }
 
+// maxScrambled is as long as generators make passwords with all signs.
+const maxScrambled = 64
+
 // scrambled reports whether v is of letters of both cases, digits and signs as generators of passwords mix them.
 func scrambled(v string) bool {
 	x := look(v)
-	return len(v) >= 10 && len(v) <= 64 && x.seen&space == 0 && x.bothCases() && x.digits > 0 && x.marks > 1 &&
+	return len(v) >= 10 && len(v) <= maxScrambled && x.seen&space == 0 && x.bothCases() && x.digits > 0 && x.marks > 1 &&
 		x.inWords == 0 && x.longest < 8 && !strings.Contains(v, "(?") && !strings.Contains(v, "[A-Z") // an expression
 }
 
