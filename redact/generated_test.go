@@ -16,7 +16,7 @@ func vendorTexts(n int) (texts []corpusEntry) {
 	rng := rand.New(rand.NewPCG(7, 11))
 	vendors := strings.Fields("okta twitter plaid zendesk looker travis sumo acme snyk kraken")
 	values := strings.Fields("‹l16› ‹l20› ‹l24› ‹l25› ‹l32› ‹l40› ‹h32› ‹h8›-‹h4›-‹h4›-‹h4›-‹h12› ‹h8›:‹h8› " +
-		"‹l6›-‹l13›-‹l11› ‹u14› ‹r16› ‹s40› ‹l14›")
+		"‹l6›-‹l13›-‹l11› ‹u14› ‹r16› ‹s40› ‹l14› ‹d6›:‹r32› ‹d5›:‹r34›")
 	for _, shape := range templates("vendors") {
 		for range n {
 			text := strings.NewReplacer("L_TOKEN", strings.ToUpper(vendors[rng.IntN(len(vendors))])+"_TOKEN", "LToken",
@@ -239,7 +239,7 @@ func TestCasesOfOthers(t *testing.T) {
 	for name, percent := range map[string]int{"a": 3, "b": 3, "c": 5, "d": 3, "e": 11, "f": 5, "h": 6, "i": 5, "j": 4, "k": 2,
 		"l": 2, "m": 5, "n": 6, "o": 4, "p": 9, "q": 14, "r": 36, "s": 10, "t": 6, "u": 11, "v": 12, "w": 10, "x": 8, "y": 10,
 		"z": 5, "g1": 2, "g2": 2, "g3": 3, "g4": 3, "g5": 2, "g6": 3, "g7": 2, "g8": 2, "v1": 2, "v2": 2, "t1": 33, "t2": 7,
-		"t3": 3, "t4": 5, "t5": 5, "t6": 21, "held_a": 4, "held_b": 4} {
+		"t3": 4, "t4": 5, "t5": 5, "t6": 21, "held_a": 4, "held_b": 4} {
 		secrets, harmless := readCases(t, "people_"+name), readCases(t, "people_"+name+"_harmless")
 		left, n, changed := leftAndChanged(t, r, secrets, harmless)
 		t.Logf("%s: %d of %d, %d of %d", name, left, n, changed, len(harmless))
