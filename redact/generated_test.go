@@ -164,7 +164,7 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		name                     string
 		times, percent, harmless int
 	}{{"third", 2, 1, 1}, {"fresh_a", 5, 1, 1}, {"fresh_c", 5, 2, 1}, {"fresh_b", 5, 1, 1}, {"fresh_e", 5, 1, 3},
-		{"fresh_f", 5, 1, 1}, {"fresh_g", 5, 2, 1}, {"fresh_h", 5, 3, 1}, {"fresh_d", 5, 1, 2}, {"fresh_i", 5, 1, 2},
+		{"fresh_f", 5, 1, 1}, {"fresh_g", 5, 2, 1}, {"fresh_h", 5, 3, 1}, {"fresh_d", 5, 1, 2}, {"fresh_i", 5, 1, 1},
 		{"fresh_k", 5, 2, 1}, {"fresh_l", 5, 2, 1}, {"fresh_m", 5, 1, 1}, {"fresh_n", 5, 3, 1}, {"fresh_o", 5, 3, 1},
 		{"fresh_p", 5, 2, 1}, {"fresh_q", 7, 3, 1},
 		// Of the hardest looks, which no label is near in a fifth of the places.
@@ -243,8 +243,11 @@ func TestCasesOfOthers(t *testing.T) {
 		secrets, harmless := readCases(t, "people_"+name), readCases(t, "people_"+name+"_harmless")
 		left, n, changed := leftAndChanged(t, r, secrets, harmless)
 		t.Logf("%s: %d of %d, %d of %d", name, left, n, changed, len(harmless))
-		if left*100 > percent*n || changed*50 > len(harmless) &&
-			(!strings.Contains("e i j k l m n o s t t5 w held_a held_b", name) || changed*25 > len(harmless)) {
+		most := 2 // percent of the texts that change
+		if slices.Contains(strings.Fields("e i j k l m n o s t t5 w held_a held_b"), name) {
+			most = 4
+		}
+		if left*100 > percent*n || changed*100 > most*len(harmless) {
 			t.Errorf("%s: more than %d %% of the secrets are left, or too many texts change", name, percent)
 		}
 	}
