@@ -95,19 +95,13 @@ func (c *scan) labelIn(lo, hi int) bool {
 }
 
 // odd reports whether s has a word that clues may show to be a secret though no label is near.
-func (r *Redactor) odd(s string) bool {
-	lo, hi := oddWord(s, 0, len(s))
-	if hi == 0 {
-		return false // most texts
+func odd(s string) bool {
+	for lo, hi := oddWord(s, 0, len(s)); hi > 0; lo, hi = oddWord(s, hi, len(s)) {
+		if hi-lo < len(s) && byItself(s[lo:hi]) {
+			return true
+		}
 	}
-	c := scans.Get().(*scan)
-	defer scans.Put(c)
-	c.begin(r, s)
-	for hi > 0 && (hi-lo == len(s) || c.ownedApart(lo) || !byItself(s[lo:hi])) {
-		lo, hi = oddWord(s, hi, len(s))
-	}
-	c.begin(nil, "")
-	return hi > 0
+	return false
 }
 
 // suspicious reports whether a word of s[from:to] may be a password or a key.
@@ -265,14 +259,14 @@ func (c *scan) mayBe(t *token) bool {
 func (c *scan) mayBeFar(t *token, v string, hinted bool) bool {
 	if len(v) < 6 || len(v) == len(c.s) || strings.IndexByte(v, ' ') >= 0 ||
 		!digits(v) && !strings.ContainsAny(strings.TrimRight(v, "?!"), passwordMarks) && strings.Count(v, "-") < 2 &&
-			!byChance(v, 40) || !hinted && (!byItself(v) || c.ownedApart(t.lo)) {
+			!byChance(v, 40) || !hinted && !byItself(v) {
 		return false
 	}
 	// Kinds that are in every program and every session are left to labels: names, numbers, paths, long Base64.
 	t.kind = c.kindOf(t.lo, t.hi, t.quoted)
 	switch k := t.kind; {
 	case k == aText, k < aHash && k != aPin && k != aUUID && !byItself(v),
-		k.named() && (familiar(v) || !digits(v) && k != aPhrase),
+		k == aWord && (familiar(v) || !digits(v) && strings.Count(v, "-") < 2),
 		k != aHash && len(v) > 100 && run(v, 0, base64) == len(v):
 		return false
 	}
@@ -297,22 +291,6 @@ func isID(v string) bool {
 	name := v[strings.LastIndexAny(v, "/^")+1:] // out/ses_1fa2bdc08~6d77.json
 	return has("idPrefixes", name[:max(0, strings.IndexByte(name, '_'))]) && !strings.Contains(name, "_secret_") ||
 		slices.ContainsFunc(words["files"], func(head string) bool { return strings.HasPrefix(v, head) })
-}
-
-// ownedApart reports whether what is at i is the value of a name that has no secrets: host=…, wifi_ssid = …,
-// credentialsId: …, secretName: …, for user "…", but not name: ….
-func (c *scan) ownedApart(i int) bool {
-	last, owner := "", c.ownerOf(i)
-	if owner == "" {
-		end := skipBack(c.s, i, max(c.floor, i-3), " \"'")
-		if word := runBack(c.s, end, max(c.floor, end-12), lower); end < i && has("ofNames", c.s[word:end]) {
-			return true
-		}
-	}
-	for w := range splitWords(owner) {
-		last = w
-	}
-	return has("ofLinks", last) || len(last) < len(owner) && equalFold(last, "name")
 }
 
 // ownerOf returns the name that what is at i is assigned to.

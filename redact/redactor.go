@@ -42,7 +42,7 @@ func (r *Redactor) clean(key, s string) string {
 // byRules redacts s without Config.Func; clued, also what no label is near. An id has nothing around it.
 func (r *Redactor) byRules(s string, clued bool) string {
 	clued = clued && r.clued
-	if !r.suspect(s) && (!clued || !r.odd(s)) {
+	if !r.suspect(s) && (!clued || !odd(s)) {
 		return s
 	}
 	// Taking one secret out can lay another bare, beside it or in what encloses it.
@@ -101,7 +101,7 @@ func spared(class keyClass, s string) bool {
 	}
 	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || reference(s) ||
 		constant(s) || // REPLACE_ME
-		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && placeholder(s) || message(s) || says(s) ||
+		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && placeholder(s) || message(s) ||
 		has("passwordWords", s) // {"password": "Passwort"} of a translation
 }
 

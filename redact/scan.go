@@ -199,7 +199,7 @@ func (r *Redactor) text(s string, isJSON, clued bool) string {
 	c.far = clued
 	// Logins have no literal to be found by: what is around an @ shows them.
 	for lo, hi := range r.logins(c.s) {
-		if k := c.kindOf(lo, hi, false); k >= aHash && k != aText && !k.named() && !blank(c.s[lo:hi]) {
+		if k := c.kindOf(lo, hi, false); k >= aHash && k != aText && (k != aWord || digits(c.s[lo:hi])) && !blank(c.s[lo:hi]) {
 			c.found = append(c.found, finding{start: lo, end: hi, marker: loginMarker})
 		} else {
 			c.give(lo, hi, loginRule)

@@ -35,22 +35,10 @@ func (c *scan) readToken(i int) int {
 	}
 	// password=Sun&fl0wer;42 is one value, and so is that of password: Sun&fl0wer;42. Elsewhere such signs part words.
 	sign := skipBack(s, i, max(c.floor, i-4), " ")
-	switch assigned := sign > 0 && oneByteOf("=:", s[sign-1]) && !isURL(s, i); {
-	case assigned && !oneByteOf("([{", s[i]):
+	if sign > 0 && oneByteOf("=:", s[sign-1]) && (!oneByteOf("([{", s[i]) || strings.HasPrefix(s[i:], "[[")) && !isURL(s, i) {
 		return c.readAssigned(i)
-	case assigned:
-		if lo, end := wrapped(s, i); end > 0 {
-			c.token(lo, end, true)
-			return end
-		}
 	}
 	switch b := s[i]; {
-	case b == '{' || b == '[': // {0x1c, 0x10, …} of bytes
-		if end := bytesEnd(s, i); end > i {
-			c.token(i+1, end, true)
-			return end
-		}
-		return i + 1
 	case class[b]&apartBy != 0, b == '=', b == ':', oneByteOf("?&", b) && assignsAt(s, i+1):
 		return i + 1
 	}
@@ -59,9 +47,12 @@ func (c *scan) readToken(i int) int {
 
 // readAssigned judges what is assigned to a name, which may have any sign in it.
 func (c *scan) readAssigned(i int) int {
-	if lo, end := wrapped(c.s, i); end > 0 {
-		c.token(lo, end, true)
-		return end
+	for _, b := range [...][2]string{{"q(", ")"}, {"q{", "}"}, {"[[", "]]"}} { // strings of Perl, Ruby and Lua
+		line := c.s[i:until(c.s, i, maxJudged, "\n,")]
+		if n := strings.Index(line, b[1]); n > 2 && strings.HasPrefix(line, b[0]) && line[2] != '"' {
+			c.token(i+2, i+n, true)
+			return i + n
+		}
 	}
 	end := run(c.s, i, word|dot)
 	if end > i && end < len(c.s) && c.s[end] == '(' { // getenv(…)
@@ -93,34 +84,12 @@ func (c *scan) readWord(i int) int {
 	if k := strings.Index(s[i:end], TruncatedMarker); k > 0 {
 		end = i + k
 	}
-	// A password may have brackets and commas in it.
-	if end < len(s) && class[s[end]]&(apartBy|space) == apartBy {
-		stop := wordStop(s[:min(len(s), i+maxScrambled+2)], i, false)
-		if c.looked += stop - i; stop > end && scrambled(s[i:stop]) {
-			end = skipBack(s, stop, end, ",;:)}]>")
-		}
-	}
 	end = groupsEnd(s, i, end)
 	if lo := skip(s, i, end, "*_"); end-lo >= 4 &&
 		(!oneByteOf("-/$.~%@\\", s[lo]) || s[lo] == '-' && byItself(s[lo:end])) {
 		c.token(lo, skipBack(s, end, lo, ".:?!*_"), false)
 	}
 	return max(end, i+1)
-}
-
-// wrapped returns the bounds of a value without what the writer put around it: {…} of ODBC, Str(…) of the debug
-// exporter of OpenTelemetry, strings of Perl, Ruby and Lua.
-func wrapped(s string, i int) (lo, hi int) {
-	for _, b := range [...][2]string{{"{", "}"}, {"Str(", ")"}, {"q(", ")"}, {"%q(", ")"}, {"q{", "}"}, {"[[", "]]"}} {
-		if lo = i + len(b[0]); strings.HasPrefix(s[i:], b[0]) && lo < len(s) && !oneByteOf("{ \"'", s[lo]) {
-			line := s[lo:until(s, lo, maxJudged, "\n")]
-			if n := strings.Index(line, b[1]); n > 0 && (b[0] != "[[" || strings.IndexByte(line[:n], ',') < 0) &&
-				(b[0] != "{" || lo+n+1 == len(s) || oneByteOf(";\n\"' ", s[lo+n+1])) {
-				return lo, lo + n
-			}
-		}
-	}
-	return 0, 0
 }
 
 // value returns where the value begins in the word s[i:end] if that is a name and what is assigned to it, 0 if it is
@@ -151,16 +120,6 @@ func (c *scan) value(i, end int) (at int, labelled bool) {
 		return 0, false
 	}
 	return name + 1, false
-}
-
-// bytesEnd returns the end of the list of eight bytes or more at i, 0 where there is none.
-func bytesEnd(s string, i int) int {
-	end := until(s, i+1, maxHeader/16, "]}{[")
-	if end < len(s) && oneByteOf("]}", s[end]) && strings.Count(s[i:end], ",") >= 7 &&
-		strings.Trim(s[i+1:end], "0123456789abcdefxABCDEF, \n\r\t'") == "" {
-		return end
-	}
-	return 0
 }
 
 // assignsAt reports whether a name and an equals sign are at i, as after the & of a URL.

@@ -28,24 +28,13 @@ const (
 	aJumble                 // letters that follow each other as they do by chance
 	aText                   // several words
 	aWords                  // two words or more without those that sentences are made with
-	aPhrase                 // a phrase of three words or more, joined by hyphens
-	aWordDigits             // words of one case with a number among them, or of both with one behind them
-	aNumbered               // words and a number that signs join and no program's name has: blue.whale.7
-	aDotted                 // names joined by dots, underscores or hyphens
-	aCamel                  // names joined by capitals
-	aWord                   // a word or a name
-	aNameDigit              // a name with a digit
-	aMarked                 // letters with a mark among them that names do not have
+	aWord                   // words and names, joined by hyphens, dots or capitals, also with digits
 	anOther
-	kindCount
 )
-
-// named reports whether values of the kind look like names.
-func (k kind) named() bool { return k >= aPhrase && k <= aNameDigit && k != aWordDigits }
 
 // kindNames are what clues call the kinds.
 var kindNames = strings.Fields("stop-word number pin uuid url path algorithm code label hash token strong chancy jumble " +
-	"text words phrase word-digits numbered dotted camel word name-with-digit marked other")
+	"text words word other")
 
 // kindOf returns the kind of c.s[lo:hi], a string in quotes or a word.
 //
@@ -58,8 +47,6 @@ func (c *scan) kindOf(lo, hi int, quoted bool) kind {
 		return aNumber
 	case k != anOther:
 		return k
-	case quoted && scrambled(v): // it has the brackets and signs of code
-		return aChancy
 	case isCode(v, quoted):
 		return aCode
 	case c.isLabel(lo, hi):
@@ -77,14 +64,18 @@ func (c *scan) kindOf(lo, hi int, quoted bool) kind {
 	case strings.IndexByte(v, ' ') >= 0 || wordy(v[strings.LastIndexByte(v, ',')+1:]) && strings.IndexByte(v, ',') > 0:
 		return aText
 	}
-	return nameKind(v)
+	switch {
+	case byChance(v, 48):
+		return aJumble
+	case run(v, 0, slug|dot|foreign) == len(v):
+		return aWord
+	}
+	return anOther
 }
 
 // isCode reports whether v is a call, a type, a command, a regular expression, an expression or the name of a variable.
 func isCode(v string, quoted bool) bool {
 	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
-		!(chancy(v) && look(v).bothCases()) &&
-			slices.ContainsFunc(words["patterns"], func(p string) bool { return strings.Contains(v, p) }) ||
 		constant(v) ||
 		!quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
 			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
@@ -104,26 +95,10 @@ func (c *scan) isLabel(lo, hi int) bool {
 			break
 		}
 		if l.lo >= lo && l.hi <= hi && 3*(l.hi-l.lo) >= hi-lo && l.class != hint {
-			return !owned(c.s[lo:hi])
+			return true
 		}
 	}
 	return false
-}
-
-// owned reports whether v is of the name of a secret and what people make a password of it with: password123,
-// my-secret-token. Forms have a password1 and a password2.
-func owned(v string) bool {
-	end := run(v, 0, lower|dash)
-	return end+1 < len(v) && run(v, end, digit) == len(v) || end == len(v) && end > 8 &&
-		slices.ContainsFunc(words["owning"], func(w string) bool { return strings.HasPrefix(v, w) })
-}
-
-// says reports whether v, which has no digit, says the name of a secret in a language that people speak, as forms do.
-func says(v string) bool {
-	if len(v) > 80 || digits(v) {
-		return false
-	}
-	return slices.ContainsFunc(spokenNames, func(name string) bool { return strings.Contains(v, name) })
 }
 
 // expression reports whether v begins or ends as an expression does, or is a sum: a.b+c.d.
@@ -154,12 +129,12 @@ func known(v string) kind {
 		return aUUID
 	case strings.Contains(v, "://") || mail(v):
 		return aURL
-	case filePath(v), strings.HasPrefix(v, "env:"), fileName(v), slashed(v),
+	case filePath(v), strings.HasPrefix(v, "env:"), fileName(v),
 		strings.HasSuffix(v, ":~#"), strings.HasSuffix(v, ":~$"): // the prompt of a shell
 		return aPath
 	case strings.Contains(v, "..") && run(v, 0, digit|hexLower) >= 7, // commits of Git, owner/action@commit
 		len(v) > 41 && v[len(v)-41] == '@' && run(v, len(v)-40, digit|hexLower) == len(v):
-		return aDotted
+		return aPath
 	case algorithm(v):
 		return anAlgorithm
 	}
@@ -173,12 +148,6 @@ func pin(v string) bool {
 		len(v) < 10 && countDigits(v) > 3 && strings.Trim(strings.TrimRight(v, "#*"), "0123456789-") == "" && !date(v)
 }
 
-// slashed reports whether v is of words that slashes join, as names of files, packages and patterns of them are.
-func slashed(v string) bool {
-	return strings.IndexByte(v, '/') > 0 && (strings.ContainsAny(v, ".*") || len(v) < 12 || strings.Count(v, "/") > 1 ||
-		familiar(v)) && wordy(v)
-}
-
 // stops reports whether v is a word that follows the name of a secret and is none, a date, a small number, a rule of
 // validation, a tag of a struct.
 func stops(v string) bool {
@@ -186,49 +155,6 @@ func stops(v string) bool {
 		has("stopWords", v[:max(0, strings.IndexAny(v, "|;,"))]) || strings.HasPrefix(v, "min:") || // required|min:8
 		identifierPath(v) && has("stopWords", v[strings.LastIndexByte(v, '.')+1:]) || // Optional.empty
 		number(v) && len(v) < 4 || strings.Contains(v, `:"`)
-}
-
-// nameKind returns the kind of what may be a word or a name.
-func nameKind(v string) kind {
-	named := identifierPath(v)
-	switch {
-	case has("popular", v):
-		return aWordDigits
-	case byChance(v, 48):
-		return aJumble
-	case run(v, 0, letter|dash|foreign) == len(v) && 2*strings.Count(v, "-")+len(v)/8 >= 6 &&
-		(wordy(v) || class[v[0]]&foreign != 0) &&
-		(strings.IndexByte(v, '-') > 0 || wordFrom(v, 0, len(v)) == len(v)):
-		return aPhrase
-	case len(v) >= 8 && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-max(0, min(1, 10-len(v))) &&
-		wordsNumber(v):
-		return aWordDigits
-	case len(v) >= 8 && run(v, 0, slug|dot) == len(v) && numbered(v):
-		return aNumbered
-	case dotted(v):
-		return aDotted
-	case run(v, 0, letter) == len(v) && wordFrom(v, 0, len(v)) < len(v):
-		return aCamel
-	case run(v, 0, letter|dash|foreign) == len(v) || v[0] >= 0x80 && !digits(v):
-		return aWord
-	case named:
-		return aNameDigit
-	case hasMarks(v):
-		return aMarked
-	}
-	return anOther
-}
-
-// dotted reports whether v is of names that dots, underscores or hyphens join.
-func dotted(v string) bool {
-	return run(v, 0, slug|dot|foreign) == len(v) && class[v[0]]&(letter|under) != 0 && v[len(v)-1] != '.' &&
-		3*countDigits(v) <= len(v) && strings.ContainsAny(v, "._-")
-}
-
-// hasMarks reports whether v is of letters with a mark among them that names do not have.
-func hasMarks(v string) bool {
-	return len(v) >= 6 && len(v) <= 64 && class[v[0]]&(alnum|foreign) != 0 && holds(v, letter) &&
-		strings.ContainsAny(strings.TrimRight(v, "?!"), passwordMarks) && !strings.ContainsAny(v, " (){}[]<>|\"'`\\/:")
 }
 
 // spaceJoined reports whether v is of two words or more, some of which may be numbers: a pass phrase. If there are
@@ -263,15 +189,6 @@ func byChance(v string, below int) bool {
 	return jumbled(v, 4, below) || x.bothCases() && x.turns >= 2 && x.inWords == 0
 }
 
-// wordsNumber reports whether v, of letters and digits, is of one case, or has a number behind its words, sunFlower42,
-// that is no size: parseUtf16.
-func wordsNumber(v string) bool {
-	end := run(v, 0, letter)
-	return wordFrom(v, 0, len(v)) == len(v) || end > 1 && end+2 < len(v) && // tig3rJumping
-		class[v[end-1]]&class[v[min(end+1, len(v)-1)]]&lower != 0 ||
-		class[v[0]]&lower != 0 && run(v, end, digit) == len(v) && !lists["sizes"][v[end:]]
-}
-
 // familiar reports whether v has a word that names in programs are made of: what people choose for a secret hardly ever
 // has one, and nearly all other names have. Of several words apart it is half of them.
 func familiar(v string) bool {
@@ -293,14 +210,6 @@ func familiar(v string) bool {
 		i = max(end, i+1)
 	}
 	return known > 0 && (2*known >= n || strings.IndexByte(v, ' ') < 0)
-}
-
-// numbered reports whether what follows the last sign in v is a number of up to four digits, behind words that are not
-// those of a region: eu-west-1.
-func numbered(v string) bool {
-	at := strings.LastIndexAny(v, "-_.") + 1
-	return at > 4 && v[2] != '-' && at < len(v) && len(v) <= at+4 && run(v, at, digit) == len(v) && !digits(v[:at]) &&
-		wordy(v[:at-1])
 }
 
 // looks are the figures of a value that tell chance from words.
@@ -426,16 +335,6 @@ func chancy(v string) bool {
 	}
 	return len(v) >= 14 && x.turns >= 3 && x.marks == 0 || !wordy(v) && x.turns >= 2 && x.marks*3 <= len(v) &&
 		(x.bothCases() || x.turns >= 4 || x.marks > 0 && x.seen&lower != 0)
-}
-
-// maxScrambled is as long as generators make passwords with all signs.
-const maxScrambled = 64
-
-// scrambled reports whether v is of letters of both cases, digits and signs as generators of passwords mix them.
-func scrambled(v string) bool {
-	x := look(v)
-	return len(v) >= 10 && len(v) <= maxScrambled && x.seen&space == 0 && x.bothCases() && x.digits > 0 && x.marks > 1 &&
-		x.inWords == 0 && x.longest < 8 && !strings.Contains(v, "(?") && !strings.Contains(v, "[A-Z") // an expression
 }
 
 // tokenLike reports whether v has the length and mixture of a key that a machine made.
