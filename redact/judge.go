@@ -18,6 +18,7 @@ func (c *scan) byClues() {
 	c.sort()
 	c.floor, c.known = 0, len(c.found)
 	slices.SortStableFunc(c.labels, func(a, b label) int { return a.lo - b.lo })
+	c.tables()
 	slices.SortStableFunc(c.given, func(a, b token) int { return a.lo - b.lo })
 	for _, t := range c.given {
 		c.labelsFrom(t.lo)

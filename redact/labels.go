@@ -55,15 +55,12 @@ func (c *scan) named(e *entry, begin int) {
 	}
 }
 
-// label notes a label, and what is in the columns that it heads.
+// label notes a label.
 func (c *scan) label(lo, hi int, class string) {
 	if n := len(c.labels); n > 0 && c.labels[n-1].lo == lo && c.labels[n-1].hi >= hi {
 		return // apiKey has a key in it
 	}
 	c.labels = append(c.labels, label{lo, hi, class})
-	if class != hint && c.inRow(lo, hi) {
-		c.table(lo)
-	}
 }
 
 // phrased notes the phrase that e found at begin.

@@ -32,12 +32,11 @@ type scan struct {
 	closed           closedQuote
 	commands         int // are read up to here
 	dumped           int // dumps of bytes are read up to here
-	tables           int // headers of tables are read up to here
 	words            []span
-	asked            token      // that is judged
-	given            []token    // that tables and commands show
-	cellsOf          []span     // of a row
-	columns          []keyClass // of the table: what their names promise
+	asked            token   // that is judged
+	given            []token // that tables and commands show
+	cellsOf          []span  // of a row
+	columns          []bool  // of the table: whether their names are those of secrets
 	labels           []label
 	firstLabel       int       // that may be near
 	far              bool      // words that no label is near are judged, too

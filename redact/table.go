@@ -2,79 +2,89 @@ package redact
 
 import "strings"
 
-// columnSigns are between the columns of tables, in the header and in the rows: lines, which no code has, and others.
+// columnSigns are between the columns of tables, in the header and in the rows. The first ones are of lines that are
+// drawn, which no code has; the last is of columns that only spaces align.
 var columnSigns = [...]struct{ header, rows string }{{"!!", "||"}, {"||", "|"}, {"|", "|"}, {"│", "│"}, {"║", "║"},
 	{"┃", "┃"}, {"\t", "\t"}, {";", ";"}, {",", ","}, {aligned, aligned}}
 
-// aligned is between the columns of a table that only spaces align.
-const aligned = "  "
+const (
+	aligned = "  "
+	drawn   = 6                               // so many of them are of lines
+	drawing = "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r"        // what lines between rows are made of
+	around  = " *\"`'\t\r\n"                  // what is around the text of a cell
+	noNames = "!$%&()*+,:;<=>?@[]^{}~\\|\"'`" // what no name of a column has where nothing is drawn
+)
 
-// inRow reports whether the label s[lo:hi] may be a cell of a table's header.
-func (c *scan) inRow(lo, hi int) bool {
-	const borders = "|\t;,\n\r\xe2"
-	s := c.s
-	if strings.HasPrefix(s[hi:], aligned) || strings.HasSuffix(s[c.floor:lo], aligned) {
-		return true
+// tables notes what is in the columns that labels are the heads of:
+//
+//	| User | Password |
+//	|------|----------|
+//	| bob  | SECRET   |
+func (c *scan) tables() {
+	for i, done := 0, 0; i < len(c.labels); i++ {
+		// All labels of a line are read at once, and the rows below it once.
+		if at := c.labels[i].lo; at >= done && c.labels[i].class != hint {
+			from, to := c.line(at)
+			if done = to + 1; to-from <= 2<<10 {
+				done = max(done, c.table(i, from, to))
+			}
+		}
 	}
-	if hi = skip(s, hi, hi+40, " *\"`'"); hi == len(s) || !oneByteOf(borders, s[hi]) {
-		return false
-	}
-	head := c.head(lo)
-	lo = skipBack(s, lo, max(c.floor, lo-40), " *\"`'")
-	return lo <= head || oneByteOf(borders+" !", s[lo-1]) || s[lo-1] >= 0x80 || class[s[lo-1]]&slug != 0
 }
 
-// table notes what is in the columns below a header that the label at at is a cell of. The rows are read once, whatever
-// labels their header has.
-func (c *scan) table(at int) {
-	from, to := c.line(at)
-	// All labels of a header lead here, and its first one has read the table.
-	if from < c.tables || to-from > 2<<10 {
-		return
-	}
-	c.tables = to + 1
-	c.looked += to - from
+// table notes what is below the header c.s[from:to], which has the label i and those after it, and returns the end of
+// the rows; 0 where it is no header.
+func (c *scan) table(i, from, to int) int {
 	end := len(c.s)
-	// In a string of JSON the table ends with the string.
-	if head := c.head(at); head > from {
+	if head := c.head(c.labels[i].lo); head > from { // in a string of JSON, the table ends with the string
 		from, end = head, c.closing(head-1)
 	}
-	line := strings.TrimRight(strings.TrimPrefix(c.s[from:to], "# "), "\r")
-	head, _, copied := strings.Cut(line, ") FROM stdin") // of PostgreSQL
-	if copied {
-		line = head[strings.IndexByte(head, '(')+1:]
+	from, to = skip(c.s, from, to, "# "), min(to, end)
+	copied := strings.Index(c.s[from:max(from, to)], ") FROM stdin") // of PostgreSQL
+	if copied > 0 {
+		from, to = from+1+strings.IndexByte(c.s[from:to], '('), from+copied
 	}
-	// | User | Password |␤|------|----------|␤| bob | SECRET |
-	//
-	// The first sign that the header has parts all rows. Lines are drawn for tables only; the others are in code and
-	// prose, too, where a header that is not all names shows that there is no table.
+	line := c.s[from:max(from, to)]
 	for n, sign := range columnSigns {
 		if !strings.Contains(line, sign.header) {
 			continue
 		}
-		before := c.lineBefore(from)
-		if before != "" && strings.Trim(before, drawing) == "" { // a line that is drawn
-			before = c.lineBefore(from - len(before) - 1)
+		above := c.lineBefore(from)
+		if above != "" && strings.Trim(above, drawing) == "" {
+			above = c.lineBefore(from - len(above) - 1)
 		}
-		if n < 6 && strings.Contains(before, sign.header) ||
-			n > 6 && n < 9 && strings.Count(before, sign.header) == strings.Count(line, sign.header) {
-			return // a row within a table
-		}
-		if names := c.header(line, sign.header); !names && n > 5 {
-			return // a list in code or prose
-		}
-		if copied {
+		if copied > 0 {
 			sign.rows = "\t"
+		} else if strings.Contains(above, sign.header) && (n < drawn || n > drawn && sign.header != aligned &&
+			strings.Count(above, sign.header) == strings.Count(line, sign.header)) {
+			return 0 // a row
 		}
-		for c.tables < end && c.row(c.tables, end, sign.rows) {
-			c.tables = c.eol(c.tables) + 1
+		names := c.cells(line, sign.header)
+		c.columns = c.columns[:0]
+		secrets := false
+		for _, cell := range names {
+			name, secret := line[cell.lo:cell.hi], false
+			if n >= drawn && (name == "" || len(name) > 40 || strings.Count(name, " ") > 2 ||
+				strings.ContainsAny(name, noNames) || sign.rows == aligned && digits(name[:1])) {
+				return 0 // a list in code or prose
+			}
+			for _, l := range c.labels[i:] {
+				if l.lo >= from+cell.hi {
+					break
+				}
+				secret = secret || l.lo >= from+cell.lo && l.hi == from+cell.hi && l.class != hint
+			}
+			c.columns = append(c.columns, secret)
+			secrets = secrets || secret
 		}
-		return
+		at := c.eol(to) + 1
+		for secrets && at < end && c.row(at, end, sign.rows) {
+			at = c.eol(at) + 1
+		}
+		return min(at, len(c.s))
 	}
+	return 0
 }
-
-// drawing is what lines between the rows of a table are made of.
-const drawing = "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r"
 
 // lineBefore returns the line before the one that begins at from, "" where there is none.
 func (c *scan) lineBefore(from int) string {
@@ -82,52 +92,19 @@ func (c *scan) lineBefore(from int) string {
 	return c.s[since(c.s, end, max(0, end-maxStatement), "\n"):end]
 }
 
-// header reads the names of the columns of a table, and reports whether they are those of a CSV file: names only, none
-// longer than three words, and one of a secret.
-func (c *scan) header(line, sign string) (names bool) {
-	c.columns = c.columns[:0]
-	secrets := 0
-	names = true
-	for _, at := range c.cells(line, sign) {
-		name, promise := strings.Trim(line[at.lo:at.hi], "_[]"), notSecret
-		if len(name) >= 2 && len(name) < 40 && !strings.ContainsAny(name, "=(){}:") {
-			if promise = c.r.classify(name); promise == notSecret && has("spoken", name) {
-				promise = secret
-			}
-		}
-		if promise == weak {
-			promise = secret
-		}
-		if name == "Value" && strings.Contains(line, "KeyName") { // of Azure
-			promise = secret
-		}
-		if promise != notSecret {
-			secrets++
-		}
-		c.columns = append(c.columns, promise)
-		names = names && name != "" && !(sign == aligned && digits(name[:1])) && len(name) <= 40 &&
-			strings.Count(name, " ") <= 2 &&
-			!strings.ContainsAny(name, "!$%&()*+,:;<=>?@[]^{}~\\|\"'`") && !(sign == aligned && name[0] == '#')
-	}
-	return names && secrets > 0
-}
-
 // cells returns the bounds of the cells of a row without what is around them, until the next row is asked for. A sign
 // in quotes is part of a cell of CSV.
 func (c *scan) cells(line, sign string) []span {
-	const around = " *\"`'\t\r\n"
 	c.cellsOf = c.cellsOf[:0]
-	quote, start := byte(0), 0
-	for i := 0; i <= len(line); i++ {
-		if i < len(line) {
-			if b := line[i]; b == quote {
-				quote = 0
-			} else if quote == 0 && oneByteOf(",;", sign[0]) && oneByteOf("\"'", b) && skip(line, start, i, " ") == i {
-				quote = b
+	for i, start := 0, 0; i <= len(line); i++ {
+		if first := skip(line, start, len(line), " "); i == first && i < len(line) && oneByteOf("\"'", line[i]) &&
+			oneByteOf(",;", sign[0]) {
+			if k := strings.IndexByte(line[i+1:], line[i]); k >= 0 {
+				i += k + 1
 			}
-			if quote != 0 || !strings.HasPrefix(line[i:], sign) {
-				continue
-			}
+		}
+		if i < len(line) && !strings.HasPrefix(line[i:], sign) {
+			continue
 		}
 		lo := skip(line, start, i, around)
 		hi := skipBack(line, i, lo, around)
@@ -143,35 +120,26 @@ func (c *scan) cells(line, sign string) []span {
 	return c.cellsOf
 }
 
-// row notes the values under labels of the row at at, of a table that ends at end, and reports whether it is one.
+// row notes the values under labels of the row at at, of a table that ends at end, and reports whether it is one: a
+// line of as many cells as the header has, or one that is drawn between rows.
 func (c *scan) row(at, end int, sign string) bool {
 	line := c.s[at:min(c.eol(at), end)]
-	c.looked += len(line)
-	// A row that has not as many cells as the header ends the table, unless it is a line that is drawn between rows.
-	cells := c.cells(line, sign)
 	if line != "" && strings.Trim(line, drawing) == "" {
-		return true // a line that is drawn
+		return true
 	}
+	c.looked += len(line)
+	cells := c.cells(line, sign)
 	if len(cells) != len(c.columns) {
 		return false
 	}
 	for n, v := range cells {
-		if promise := c.columns[n]; promise != notSecret && (sign != aligned || strings.IndexByte(line[v.lo:v.hi], ' ') < 0) {
-			lo := skipTags(c.s, at+v.lo) // <code>SECRET</code>
-			c.give(lo, until(c.s, lo, at+v.hi-lo, "<"), promise.String())
+		if c.columns[n] && (sign != aligned || strings.IndexByte(line[v.lo:v.hi], ' ') < 0) {
+			lo := at + v.lo
+			for strings.HasPrefix(c.s[lo:at+v.hi], "<") && lo < at+v.hi { // <code>SECRET</code>
+				lo = until(c.s, lo, at+v.hi-lo, ">") + 1
+			}
+			c.give(lo, until(c.s, lo, at+v.hi-lo, "<"), "secret")
 		}
 	}
 	return true
-}
-
-// skipTags skips tags of HTML at i.
-func skipTags(s string, i int) int {
-	for strings.HasPrefix(s[i:], "<") {
-		end := strings.IndexByte(s[i:min(len(s), i+80)], '>')
-		if end < 0 {
-			break
-		}
-		i += end + 1
-	}
-	return i
 }

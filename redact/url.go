@@ -45,20 +45,7 @@ func loginBefore(s string, at int) (lo, hi int) {
 	}
 	from := since(s, max(floor, end), floor, wordStops+"=(,;<>\\")
 	host := run(s[:min(len(s), at+maxKey)], at+1, alnum|dash|dot)
-	if lo, hi := mailAndPassword(s, from, at, host); hi > 0 {
-		return lo, hi
-	}
 	colon := from + strings.IndexByte(s[from:max(from, end)], ':')
-	if colon > from && has("mailWords", s[from:colon]) && strings.IndexByte(s[colon+1:end], ':') > 0 {
-		// sip:user:password@host
-		from = colon + 1
-		colon = from + strings.IndexByte(s[from:end], ':')
-	}
-	slash := from + strings.IndexByte(s[from:max(from, end)], '/') // user/password@host
-	if colon < from && slash > from &&
-		(ofOracle(s, at) || host > at+1 && strong(s[slash+1:hi]) && holds(s[at:host], letter)) {
-		return slash + 1, hi
-	}
 	if lo = colon + 1; end < at {
 		lo = end + 1
 	}
@@ -74,30 +61,6 @@ func hosts(s string, at, host int, password string) bool {
 	// bob:SECRET@db.example.com, bob:SECRET@tcp(10.0.0.5:3306)/shop, as Go's driver of MySQL has it, bob:SECRET@db
 	return strings.IndexByte(s[at:host], '.') >= 2 || host < len(s) && s[host] == '(' ||
 		host > at+1 && len(password) >= 8 && digits(password) && !digits(s[at:host])
-}
-
-// ofOracle reports whether what follows the @ at at is an address of Oracle: host:1521/service, //host.
-func ofOracle(s string, at int) bool {
-	host := skip(s, at+1, at+3, "/")
-	port := run(s, host, alnum|dash|dot)
-	if port == host || host == at+2 {
-		return false
-	}
-	end := run(s, min(len(s), port+1), digit)
-	return host == at+3 || s[port:min(len(s), port+1)] == ":" && end > port+3 && end < len(s) && s[end] == '/'
-}
-
-// mailAndPassword returns the bounds of what may be a password after the address of mail s[from:host], as lists of
-// stolen passwords have it, user@host:password, or before it and a slash: user@host / password.
-func mailAndPassword(s string, from, at, host int) (lo, hi int) {
-	// bob@example.com:SECRET
-	sign := skip(s, host, host+3, ": /")
-	if sign+8 > len(s) || s[host:sign] != ":" && s[host:sign] != " / " || from == at ||
-		run(s[:at], from, slug|dot|plusSlash) < at || strings.IndexByte(s[at:host], '.') < 2 {
-		return 0, 0
-	}
-	hi = until(s, sign, maxKey, wordStops+",;<>/")
-	return unless(hi-sign < 8 || hi < len(s) && s[hi] == '/', sign, hi)
 }
 
 // beforeHost matches the password of a user before a host as Oracle has it, user/password@….

@@ -551,7 +551,8 @@ func variables(v string) bool {
 // templated reports whether v is filled in by a program: __CLIENT_SECRET__, "\"${name ?: "other"}\"" of Kotlin,
 // %env(SECRET)% of Symfony.
 func templated(v string) bool {
-	return strings.HasPrefix(v, "__") && strings.HasSuffix(v, "__") && shouted(v) ||
+	return (strings.HasPrefix(v, "__") && strings.HasSuffix(v, "__") ||
+		strings.HasPrefix(v, "@@") && strings.HasSuffix(v, "@@")) && shouted(v) ||
 		strings.HasPrefix(v, `"${`) || strings.HasPrefix(v, "%env(") ||
 		len(v) > 5 && oneByteOf("-_", v[len(v)-5]) && equalFold(v[len(v)-4:], "here") // 32_characters_here
 }
