@@ -57,20 +57,6 @@ func (r *Redactor) byRules(s string, clued bool) string {
 	return s
 }
 
-// difference returns the bounds of what differs, before[lo:back] and after[lo:hi].
-func difference(before, after string) (lo, back, hi int) {
-	hi, back = len(after), len(before)
-	for _, step := range [...]int{32, 1} { // bytes that are compared at once
-		for lo+step <= min(hi, back) && before[lo:lo+step] == after[lo:lo+step] {
-			lo += step
-		}
-		for min(hi, back)-step >= lo && before[back-step:back] == after[hi-step:hi] {
-			hi, back = hi-step, back-step
-		}
-	}
-	return lo, back, hi
-}
-
 // custom passes what is left to Config.Func, strings of JSON one by one.
 func (r *Redactor) custom(key, s string, nested int) string {
 	if out, ok := r.document(s, nested, r.custom); ok {

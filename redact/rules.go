@@ -50,12 +50,12 @@ var rulesFile string
 
 // functions are the matchers of what no row describes.
 var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@putty": putty,
-	"@seedWords": seedWords, "@urlTail": urlTail, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
+	"@urlTail": urlTail, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
 
 var rules []*rule
 
 func readRules() (rules []*rule) {
-	functions["@encodedText"], functions["@hexDump"] = encodedText, hexDump // ask the rules
+	functions["@encodedText"] = encodedText // it asks the rules
 	for _, line := range tableRows(rulesFile) {
 		column := strings.Split(line, "\t")
 		r := &rule{name: column[0], about: column[4], literals: strings.Split(column[3], "|"),
@@ -281,81 +281,6 @@ func decoded(v string) (string, bool) {
 		return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f || r == utf8.RuneError
 	}
 	return string(plain), err == nil && !bytes.ContainsFunc(plain, unprintable)
-}
-
-// hexDump matches the lines of a dump of bytes, as xxd and tcpdump print it, whose text has a secret.
-func hexDump(c *scan, at, _ int) (int, int) {
-	from, to := c.line(at)
-	if at < c.dumped || strings.Trim(c.s[from:at], " \t0x") != "" {
-		return 0, 0
-	}
-	var plain []byte
-	var rows []span // and rows[k].lo is where plain[16*k] is
-	for i, n := from, 0; i < len(c.s) && len(rows) < 256; i, to = to+1, c.eol(min(len(c.s), to+1)) {
-		if n, plain = len(plain), dumped(plain, c.s[i:to]); len(plain) == n {
-			break
-		}
-		rows = append(rows, span{i, to})
-		if c.dumped = to; len(plain) < n+dumpWidth {
-			break
-		}
-	}
-	text := string(plain)
-	out := c.r.without().byRules(text, true)
-	if out == text {
-		return 0, 0
-	}
-	lo, hi, _ := difference(text, out)
-	lo = min(lo, len(text)-1) // where only something was added
-	return rows[lo/dumpWidth].lo, rows[max(lo, hi-1)/dumpWidth].hi
-}
-
-// dumpWidth is how many bytes a line of a dump has.
-const dumpWidth = 16
-
-// dumped appends the bytes that a line of a dump has between its address and their text, of one line at most.
-func dumped(plain []byte, line string) []byte {
-	i := skip(line, 0, len(line), " \t")
-	i = run(line, i+len(line[i:])-len(strings.TrimPrefix(line[i:], "0x")), hexSet)
-	i = skip(line, i, i+1, ":")
-	for n := 0; n < dumpWidth; {
-		i = skip(line, i, i+2, " ")
-		end := run(line, i, hexSet)
-		if size := end - i; size == 0 || size%2 > 0 || n+size/2 > dumpWidth || size > 8 || line[i-1] != ' ' ||
-			end < len(line) && line[end] != ' ' {
-			break
-		}
-		b, _ := hex.DecodeString(line[i:end])
-		plain = append(plain, b...)
-		n += len(b)
-		i = end
-	}
-	return plain
-}
-
-// seedWords matches twelve words or more, of lower-case letters, in the same place, after a colon or "is".
-func seedWords(c *scan, at, n int) (int, int) {
-	near := c.s[:min(len(c.s), at+n+80)]
-	for _, sign := range [...]string{"", ":", "is "} {
-		k := strings.Index(near[at+n:], sign)
-		if k < 0 {
-			continue
-		}
-		i := skip(c.s, at+n+k+len(sign), len(near)+20, " \"'`:=*\n")
-		end, count := i, 0
-		for j := i; j < len(c.s) && count < 24; count++ {
-			stop := run(c.s[:min(len(c.s), j+10)], j, lower)
-			if stop-j < 3 || stop-j > 8 {
-				break
-			}
-			end = stop
-			j = skip(c.s, stop, stop+1, blanks)
-		}
-		if count >= 12 {
-			return i, end
-		}
-	}
-	return 0, 0
 }
 
 // encodedNames are pieces of the Base64 of a text that has the name of a secret in it, wherever in the text.

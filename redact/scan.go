@@ -31,7 +31,6 @@ type scan struct {
 	wordQuery        bool
 	closed           closedQuote
 	commands         int // are read up to here
-	dumped           int // dumps of bytes are read up to here
 	words            []span
 	asked            token   // that is judged
 	given            []token // that tables and commands show

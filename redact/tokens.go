@@ -28,6 +28,8 @@ func (c *scan) give(lo, hi int, by string) {
 func (c *scan) readToken(i int) int {
 	s := c.s
 	switch {
+	case class[s[i]]&space != 0:
+		return i + 1
 	case oneByteOf(quotes, s[i]):
 		return c.readString(i)
 	case strings.HasPrefix(s[i:], "[redacted:"), strings.HasPrefix(s[i:], Marker):
@@ -209,9 +211,6 @@ func (c *scan) wordEnd(i int) int {
 		s[end-1] == '!' && class[s[end-2]]&lower != 0 && !digits(s[i:end])) {
 		end-- // ends a sentence
 	}
-	if hi := templateEnd(s, i, end); hi > 0 {
-		return hi
-	}
 	for end > i && oneByteOf(",;:)}]", s[end-1]) {
 		end--
 	}
@@ -222,21 +221,6 @@ func (c *scan) wordEnd(i int) int {
 func (c *scan) inQuery(i int) bool {
 	name := runBack(c.s, i-1, max(c.floor, i-maxKey), slug|dot)
 	return name > 0 && name < i && c.s[i-1] == '=' && oneByteOf("?&", c.s[name-1])
-}
-
-// templateEnd returns the end of what a program fills in at i, 0 where there is none: ${{ a.b }} and {{ a }} have
-// spaces.
-func templateEnd(s string, i, end int) int {
-	for _, t := range [...][2]string{{"${{", "}}"}, {"{{", "}}"}, {"${", "}"}, {"$(", ")"}, {"<%", "%>"}} {
-		if end-i < maxJudged && strings.HasPrefix(s[i:end], t[0]) {
-			k := i + strings.Index(s[i:min(len(s), i+200)], t[1]) + len(t[1])
-			if t[0] == "${" && k > i && k < end && oneByteOf(")]}", s[k]) {
-				return k // [-Dpassword=${PASSWORD}][-Xmx2g]
-			}
-			return max(end, k)
-		}
-	}
-	return 0
 }
 
 // groupsEnd returns the end of the groups of digits, the first of which is s[i:end], or end: the code is 381 954. Four
