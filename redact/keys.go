@@ -168,7 +168,7 @@ func (r *Redactor) classify(key string) (found keyClass) {
 		ends[n] = uint8(size)
 		n++
 	}
-	x := wordsOfKey{key, unsafe.String(&buf[0], size), ends[:n]}
+	x := wordsOfKey{unsafe.String(&buf[0], size), ends[:n]}
 	// Names are looked up by the last two letters of each word, so that most words of a key meet none. They are compared
 	// with the end of all words up to there, as a name may be of several: apikey is in APIKey, API_KEY and my-api-key.
 	for i, from := 0, 0; i < n; i++ {
@@ -176,7 +176,7 @@ func (r *Redactor) classify(key string) (found keyClass) {
 		for plural := 0; plural < 2 && end >= from+2; plural++ {
 			for _, k := range r.byEnd[x.lower[end-2:end]] {
 				if k.class > found && strings.HasSuffix(x.lower[:end], k.joined) {
-					found = max(found, k.promise(&x, i, end-len(k.joined), plural > 0))
+					found = max(found, k.promise(&x, key, i, end-len(k.joined), plural > 0))
 				}
 			}
 			if end = end - 1; x.lower[end] != 's' {
@@ -193,13 +193,13 @@ func (r *Redactor) classify(key string) (found keyClass) {
 
 // wordsOfKey are the words of a key: in lower case, without what parts them, and where each of them ends.
 type wordsOfKey struct {
-	key, lower string
-	ends       []uint8
+	lower string
+	ends  []uint8
 }
 
-// promise returns what a key promises by the name k, which begins at at in its words and ends with the word i. The word
+// promise returns what key promises by the name k, which begins at at in its words and ends with the word i. The word
 // before it may make it another thing (primary_key), as may those after it (password_length).
-func (k *keyName) promise(x *wordsOfKey, i, at int, plural bool) keyClass {
+func (k *keyName) promise(x *wordsOfKey, key string, i, at int, plural bool) keyClass {
 	if plural && k.class < countable && k.joined != "pwd" || i+1 < len(x.ends) && k.described(x, i) {
 		return notSecret
 	}
@@ -223,7 +223,7 @@ func (k *keyName) promise(x *wordsOfKey, i, at int, plural bool) keyClass {
 			return notSecret
 		}
 	}
-	found := k.behind(owner, x.key)
+	found := k.behind(owner, key)
 	if found == countable && plural {
 		return keyed // tokens are counted more often than listed
 	}

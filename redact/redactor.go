@@ -85,9 +85,9 @@ func spared(class keyClass, s string) bool {
 	if class == credential {
 		s = s[afterScheme(s, 0, len(s)):]
 	}
-	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || reference(s) ||
-		constant(s) || // REPLACE_ME
-		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && placeholder(s) || message(s) ||
+	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || is("reference", s) ||
+		is("constant", s) || // REPLACE_ME
+		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && is("blank", s) || message(s) ||
 		has("passwordWords", s) // {"password": "Passwort"} of a translation
 }
 

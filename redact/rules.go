@@ -105,12 +105,12 @@ var checks = map[string]func(body string) bool{
 		return random(v, true) && !strings.HasPrefix(v, "ant-") && !strings.HasPrefix(v, "or-") &&
 			!strings.HasPrefix(v, "lf-") && !strings.HasPrefix(v, "helicone-")
 	},
-	"hf": func(v string) bool { return random(v, false) || len(v) == 34 && !wordy(v) && !repeated(v) },
+	"hf": func(v string) bool { return random(v, false) || len(v) == 34 && !wordy(v) && !is("blank", v) },
 	"hook": func(v string) bool {
 		return random(v, false) && strings.Trim(v[strings.LastIndexByte(v, '/')+1:], "Xx0") != ""
 	},
 	"cookie": func(v string) bool {
-		return countDigits(v) >= 3 && !strings.HasPrefix(v, "ses_") && !uuid(v) && !date(v) && !number(v)
+		return countDigits(v) >= 3 && !strings.HasPrefix(v, "ses_") && !uuid(v) && !number(v)
 	},
 	"publishable": func(v string) bool { return random(v, true) && (!wordy(v) || countDigits(v) >= 4) },
 	"bearer": func(v string) bool {

@@ -1,9 +1,6 @@
 package redact
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // passwordMarks are signs that passwords have and names do not.
 const passwordMarks = "!@#$%^&*?~+"
@@ -43,11 +40,10 @@ var kindNames = strings.Fields("stop-word number pin uuid url path algorithm cod
 func (c *scan) kindOf(lo, hi int, quoted bool) kind {
 	v := c.s[lo:min(hi, lo+maxJudged)]
 	switch k := known(v); {
-	case k == aPin && len(v) == 4 && v[0] == '0' && strings.Trim(v, "01234567") == "": // 0644
-		return aNumber
 	case k != anOther:
 		return k
-	case isCode(v, quoted):
+	case is("constant", v), is("code", v), !quoted && is("expression", v), // or vault kv get
+		tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil:
 		return aCode
 	case c.isLabel(lo, hi):
 		return aLabel
@@ -73,21 +69,6 @@ func (c *scan) kindOf(lo, hi int, quoted bool) kind {
 	return anOther
 }
 
-// isCode reports whether v is a call, a type, a command, a regular expression, an expression or the name of a variable.
-func isCode(v string, quoted bool) bool {
-	return tools[v[:max(0, strings.IndexByte(v, ' '))]] != nil || // vault kv get
-		constant(v) ||
-		!quoted && identifierPath(v) && strings.IndexByte(v, '.') > 0 && holds(v, upper) &&
-			(strings.IndexByte(v, '.') < 3 && !digits(v) || familiar(v)) || // a.Password
-		call(v) && (!quoted || v[len(v)-1] == '(' || strings.ContainsAny(v, ")]")) || colour(v) ||
-		strings.Contains(v, "::") && len(v) < 40 || !quoted && expression(v)
-}
-
-// constant reports whether v is NAME_OF_A_VARIABLE.
-func constant(v string) bool {
-	return strings.IndexByte(v, '_') > 0 && run(v, 0, upper|under) == len(v)
-}
-
 // isLabel reports whether c.s[lo:hi] names a secret itself, in good part of it.
 func (c *scan) isLabel(lo, hi int) bool {
 	for _, l := range c.labels[c.firstLabel:] {
@@ -101,51 +82,28 @@ func (c *scan) isLabel(lo, hi int) bool {
 	return false
 }
 
-// expression reports whether v begins or ends as an expression does, or is a sum: a.b+c.d.
-func expression(v string) bool {
-	generic := run(v, 0, word)
-	return strings.IndexByte(v, '+') >= 0 && strings.IndexByte(v, '.') >= 0 && !digits(v) ||
-		strings.Contains(v, ").") || // f(password=True).count()
-		class[v[0]]&upper != 0 && generic < len(v) && v[generic] == '<' && (generic+2 >= len(v) || v[len(v)-1] == '>') ||
-		oneByteOf("([{<*&:!^", v[0]) && (!digits(v) || strings.ContainsAny(v[1:], ".{([")) ||
-		class[v[0]]&letter != 0 && strings.IndexByte(v, '{') > 0 ||
-		v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0
+// is reports whether all of v has the form that data/patterns.txt describes by a name.
+func is(name, v string) bool {
+	// Most words are of letters only, and none of these forms is.
+	return run(v, 0, letter) < len(v) && patterns[name].MatchString(v)
 }
 
 // known returns the kind of what is no secret in most places, anOther for the rest.
 func known(v string) kind {
 	switch {
+	case uuid(v), len(v) >= 16 && isID(v):
+		return aUUID
 	case stops(v):
 		return aStop
-	case pin(v):
-		return aPin
-	case len(v) >= 30 && run(v, 0, digit|dash) == len(v): // of BitLocker
-		return aToken
-	case number(v), version(v), date(v), strings.HasPrefix(v, "0x") && strings.Trim(v[2:], "0") == "",
-		number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
-		return aNumber
-	case uuid(v), len(v) >= 16 && has("idPrefixes", v[:max(0, strings.IndexAny(v, "_-"))]) &&
-		!strings.Contains(v, "_secret_"): // of a payment of Stripe
-		return aUUID
-	case strings.Contains(v, "://") || mail(v):
-		return aURL
-	case filePath(v), strings.HasPrefix(v, "env:"), fileName(v),
-		strings.HasSuffix(v, ":~#"), strings.HasSuffix(v, ":~$"): // the prompt of a shell
+	case filePath(v):
 		return aPath
-	case strings.Contains(v, "..") && run(v, 0, digit|hexLower) >= 7, // commits of Git, owner/action@commit
-		len(v) > 41 && v[len(v)-41] == '@' && run(v, len(v)-40, digit|hexLower) == len(v):
-		return aPath
-	case algorithm(v):
-		return anAlgorithm
+	}
+	for k := aNumber; k < aHash; k++ {
+		if patterns[kindNames[k]] != nil && is(kindNames[k], v) {
+			return k
+		}
 	}
 	return anOther
-}
-
-// pin reports whether v is of digits as people key them in: 381 954, 4471*, 8717-9894-8270-3704.
-func pin(v string) bool {
-	return len(v) >= 4 && (countDigits(v) <= 12 || len(v) == 20) && run(v, 0, digit|space) == len(v) ||
-		len(v) == 19 && strings.Count(v, "-") == 3 && run(v, 0, digit|dash) == 19 ||
-		len(v) < 10 && countDigits(v) > 3 && strings.Trim(strings.TrimRight(v, "#*"), "0123456789-") == "" && !date(v)
 }
 
 // stops reports whether v is a word that follows the name of a secret and is none, a date, a small number, a rule of
@@ -305,11 +263,11 @@ func jumbled(v string, atLeast, below int) bool {
 // strong reports whether v is a password as people make them where one is asked for, Sunflower42! or sun$flower7:
 // letters, a digit, and capitals or a mark that names do not have.
 func strong(v string) bool {
-	if len(v) < 7 || len(v) > 64 || algorithm(v) || filePath(v) || strings.ContainsAny(v, " \t\n(){}[]<>|\"'`\\/") ||
-		strings.Contains(v, "::") || number(v) {
+	x := look(v)
+	if len(v) < 7 || len(v) > 64 || !x.mixed() && x.cases < 4 || strings.ContainsAny(v, " \t\n(){}[]<>|\"'`\\/") ||
+		strings.Contains(v, "::") || number(v) || is("algorithm", v) {
 		return false
 	}
-	x := look(v)
 	// Of other alphabets those count that have cases: Cyrillic, Greek, letters with accents.
 	return x.mixed() && !camelCase(v) && (x.bothCases() || strings.ContainsAny(v, passwordMarks) ||
 		x.seen&foreign != 0 && strings.IndexFunc(v, func(c rune) bool { return c >= 0x590 }) < 0) ||
@@ -330,7 +288,7 @@ func camelCase(v string) bool {
 // most of their letters in runs of one case; what chance makes goes to and fro between both.
 func chancy(v string) bool {
 	x := look(v)
-	if len(v) < 8 || len(v) > 200 || !x.mixed() || number(v) || uuid(v) || date(v) {
+	if len(v) < 8 || len(v) > 200 || !x.mixed() || number(v) || uuid(v) {
 		return false
 	}
 	return len(v) >= 14 && x.turns >= 3 && x.marks == 0 || !wordy(v) && x.turns >= 2 && x.marks*3 <= len(v) &&
@@ -340,7 +298,7 @@ func chancy(v string) bool {
 // tokenLike reports whether v has the length and mixture of a key that a machine made.
 func tokenLike(v string) bool {
 	// Sixteen bytes are the shortest keys that machines make; what is shorter may be strong or chancy.
-	if len(v) < 16 || run(v, 0, ofToken|equals|colonAt) < len(v) || uuid(v) || filePath(v) || date(v) {
+	if len(v) < 16 || run(v, 0, ofToken|equals|colonAt) < len(v) || uuid(v) || filePath(v) {
 		return false
 	}
 	x := look(v)
@@ -353,89 +311,19 @@ func passLike(v string) bool {
 		!(strings.IndexByte(v, '_') > 0 && identifierPath(v) && wordy(v)) // a test that passes
 }
 
-// algorithm reports whether v names a hash, cipher or encoding.
-func algorithm(v string) bool {
-	for _, p := range words["algorithms"] {
-		if len(v) >= len(p) && equalFold(v[:len(p)], p) {
-			return true
-		}
-	}
-	return false
-}
-
-// colour reports whether v is a small number in hexadecimal, as colours and addresses are.
-func colour(v string) bool {
-	return len(v) <= 18 && (strings.HasPrefix(v, "0x") && !look(v[2:]).bothCases() ||
-		v[0] == '#' && run(v, 1, hexSet) == len(v))
-}
-
-// call reports whether v calls or indexes something: getenv("X", f(x), a[0].
-func call(v string) bool {
-	end := run(v, 0, word|dot)
-	end = skip(v, end, min(end+1, len(v)-1), "!?") // System.fetch_env!("X")
-	return end > 0 && end < len(v) && class[v[0]]&digit == 0 && (wordy(v[:end]) || look(v[:end]).cases < 4) &&
-		(oneByteOf("([", v[end]) || v[end] == '<' && strings.IndexByte(v[:end], '.') > 0)
-}
-
 // identifierPath reports whether v is a name or names joined by dots.
 func identifierPath(v string) bool {
 	return v != "" && class[v[0]]&(letter|under) != 0 && v[len(v)-1] != '.' && run(v, 0, word|dot) == len(v)
 }
 
-// number reports whether v is a number, as counts of tokens are.
+// number reports whether v is a number, as counts of tokens are, a version or a date.
 func number(v string) bool {
-	if i := run(v, 0, digit|dot); i > 0 && i < len(v) && has("units", v[i:]) { // 0.375rem
-		return true
-	}
-	v = v[:len(v)-min(1, len(v)-len(strings.TrimRight(v, "kKmM")))]
-	if k := strings.IndexByte(v, ' '); k > 0 && len(v) < k+5 { // 5.9 µs
-		v = v[:k]
-	}
-	if k := run(v, 0, digit|dot); k > 0 && k+1 < len(v) && v[k] == 'e' { // 1.7e+09
-		if exponent := skip(v, k+1, k+2, "+-"); run(v, exponent, digit) == len(v) {
-			v = v[:k]
-		}
-	}
-	return digits(v) && strings.Trim(v, "0123456789.,_-+%/") == ""
-}
-
-// version reports whether v is the version of a program: v2.14.0-rc.1.
-func version(v string) bool {
-	i := skip(v, 0, 1, "v")
-	for n := 0; i < len(v); n++ {
-		end := run(v, i, digit)
-		if end == i {
-			return false
-		} else if n > 0 && (end == len(v) || oneByteOf("-+~", v[end])) {
-			return true
-		}
-		i = skip(v, end, end+1, ".")
-	}
-	return false
+	return digits(v) && (class[v[0]]&letter == 0 || v[0] == 'v') && is("number", v)
 }
 
 // uuid reports whether v is a UUID.
 func uuid(v string) bool {
 	return len(v) == 36 && v[8] == '-' && v[13] == '-' && v[18] == '-' && v[23] == '-' && run(v, 0, hexSet|dash) == 36
-}
-
-// mail reports whether v is an address of mail.
-func mail(v string) bool {
-	user, host, ok := strings.Cut(v, "@")
-	return ok && user != "" && strings.IndexByte(host, '.') > 0 && run(user, 0, slug|dot) == len(user) &&
-		run(host, 0, alnum|dash|dot) == len(host)
-}
-
-// date reports whether v begins like a date: 2026-01-31, 31.01.2026.
-func date(v string) bool {
-	return len(v) >= 10 && (oneByteOf("-/", v[4]) && run(v, 0, digit) == 4 && run(v, 5, digit) == 7 ||
-		oneByteOf("./", v[2]) && v[2] == v[5] && run(v, 0, digit) == 2 && run(v, 3, digit) == 5 && run(v, 6, digit) == 10)
-}
-
-// fileName reports whether v ends like the name of a file: cookies.txt, a/b.pem.
-func fileName(v string) bool {
-	k := strings.LastIndexByte(v, '.')
-	return k > 0 && v[0] != '.' && run(v, 0, slug|dot|plusSlash) == len(v) && has("extensions", v[k+1:])
 }
 
 // filePath reports whether v is the path of a file.
@@ -454,21 +342,6 @@ func filePath(v string) bool {
 	return v[0] != '\\'
 }
 
-// marked reports whether v is a marker of this package, also with the tag of an identifier, or of others who were here
-// before.
-func marked(v string) bool {
-	v = untagged(v)
-	switch {
-	case strings.HasPrefix(v, Marker) && len(v) < len(Marker)+8, strings.HasPrefix(v, TruncatedMarker),
-		strings.HasPrefix(v, "hmac-sha256:"): // of Vault's audit
-		return true
-	case strings.HasPrefix(v, "[redacted:") || strings.HasPrefix(v, "[omitted:"):
-		return strings.IndexByte(v, ']') == len(v)-1 ||
-			strings.HasPrefix(v, "[omitted:") && strings.IndexByte(v, ' ') < 0
-	}
-	return strings.EqualFold(strings.Trim(v, "[]<>()*_# ."), "redacted")
-}
-
 // sentence reports whether v is one of a language without spaces, which few of its bytes in ASCII are.
 func sentence(v string) bool {
 	n := 0
@@ -478,15 +351,15 @@ func sentence(v string) bool {
 	return len(v) > 15 && 3*n > 2*len(v) || len(v) > 5 && n == len(v)
 }
 
+// marked reports whether v is a marker of this package, also with the tag of an identifier, or of others who were here
+// before.
+func marked(v string) bool { return is("marker", v) }
+
 // blank reports whether v is no value: a placeholder, redacted already, a command, a public key of Stripe, an id that
 // has a rule.
 func blank(v string) bool {
-	return sentence(v) || placeholder(v) || marked(v) || v == "!secret" || strings.HasPrefix(v, "dword:") ||
-		strings.HasPrefix(v, "!secret.yaml ") ||
-		v[0] == '`' && v[len(v)-1] == '`' && strings.IndexByte(v, ' ') > 0 || // a command of a shell
-		strings.HasPrefix(v, "--") && !digits(v) || strings.Contains(strings.TrimSpace(v), " --") ||
-		strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") ||
-		len(v) == 20 && (strings.HasPrefix(v, "AKIA") || strings.HasPrefix(v, "ASIA"))
+	return sentence(v) || has("standIns", strings.Trim(v, "[]<>()")) || strings.Trim(v, "xX") == "" || marked(v) ||
+		is("blank", v)
 }
 
 // noPassword reports whether v, in the place of a password, is not one.
@@ -507,97 +380,4 @@ func message(v string) bool {
 		}
 	}
 	return n >= 3 && stops > 0 && 4*stops >= n && !spaceJoined(v)
-}
-
-// placeholder reports whether v represents a secret without being one: ${TOKEN},
-// <password>, your-key, ****.
-func placeholder(v string) bool {
-	// ********, xxxx, ...: what hides a password on a screen is made of these.
-	if strings.Trim(v, "*.…xX/-–—_•●∙·?") == "" || repeated(v) || templated(v) {
-		return true
-	}
-	last := v[len(v)-1]
-	switch v[0] {
-	case '-': // of ${NAME:-$(command)}
-		return strings.HasPrefix(v, "-$")
-	case '$':
-		return variables(v)
-	case '<':
-		return last == '>' && (!digits(v) || strings.ContainsAny(v, " ("))
-	case '#': // #{systemEnvironment['PASSWORD']}
-		return strings.HasPrefix(v, "#{")
-	case '{':
-		return last == '}' && !strings.Contains(v, `"`)
-	case '[': // [password]
-		return last == ']' && identifierPath(v[1:len(v)-1])
-	case '%':
-		return len(v) <= 3 || strings.HasPrefix(v, "%7B") || last == '%' && identifierPath(v[1:len(v)-1]) || v[1] == '('
-	}
-	return len(v) <= 40 && !digits(v) && standsIn(v) ||
-		slices.ContainsFunc(words["replacing"], func(w string) bool { return indexFold(v[:min(len(v), len(w))], w) == 0 })
-}
-
-// variables reports whether v begins with a variable, and goes on as a path or an address: $HOME/name, $USER@$HOST,
-// $PASS@host.
-func variables(v string) bool {
-	name, host, _ := strings.Cut(v, "@")
-	if host == "" || !oneByteOf("$", host[0]) && class[host[0]]&alnum == 0 { // ${ALL[@]}
-		name = v
-	}
-	return (strings.HasPrefix(host, "$") || shouted(name) || name == v) &&
-		variable(name[:until(name, 1, len(name), "/")]) || strings.HasPrefix(v, "$env(")
-}
-
-// templated reports whether v is filled in by a program: __CLIENT_SECRET__, "\"${name ?: "other"}\"" of Kotlin,
-// %env(SECRET)% of Symfony.
-func templated(v string) bool {
-	return (strings.HasPrefix(v, "__") && strings.HasSuffix(v, "__") ||
-		strings.HasPrefix(v, "@@") && strings.HasSuffix(v, "@@")) && shouted(v) ||
-		strings.HasPrefix(v, `"${`) || strings.HasPrefix(v, "%env(") ||
-		len(v) > 5 && oneByteOf("-_", v[len(v)-5]) && equalFold(v[len(v)-4:], "here") // 32_characters_here
-}
-
-// standsIn reports whether v, which has no digit, asks for a value to be put in its place:
-// your-api-key, changeme, sk-..., sk-ant-xxxxxxxx.
-func standsIn(v string) bool {
-	v = strings.Trim(v, "[]<>()")
-	if k := indexFold(v, "your"); has("standIns", v) || k >= 0 && (k == 0 || class[v[k-1]]&letter == 0) && k+4 < len(v) &&
-		oneByteOf("-_ ", v[k+4]) {
-		return true
-	}
-	rest := strings.TrimRight(v, "xX.…*")
-	return len(v)-len(rest) >= 3 && rest != "" && len(rest) <= 12 &&
-		(oneByteOf("-_", rest[len(rest)-1]) || strings.HasSuffix(v, "...") || strings.HasSuffix(v, "…"))
-}
-
-// repeated reports whether a sign that represents any other fills a good part of v.
-func repeated(v string) bool {
-	for _, sign := range [...]string{"xxxxxxxxxx", "XXXXXXXXXX", "##########", "**********"} {
-		if k := strings.Index(v, sign); k >= 0 {
-			return 3*(skip(v, k, len(v), sign[:1])-k) > len(v)
-		}
-	}
-	return false
-}
-
-// variable reports whether v is the name of a variable of a shell, or a command in its
-// place.
-func variable(v string) bool {
-	if len(v) > 1 && oneByteOf("{(", v[1]) {
-		return oneByteOf("})", v[len(v)-1]) || strings.IndexByte(v, '}') < 0 && strings.IndexByte(v, '(') > 0
-	}
-	// A variable of a shell is in one case, $DB_PASSWORD or $password; $unFl0wer is a password that begins with a dollar.
-	name, index, _ := strings.Cut(strings.TrimSuffix(v[1:], "}"), "[") // $argv[1]
-	seen := look(name).seen
-	return strings.HasPrefix(name, "env:") || number(name) ||
-		(index == "" || strings.HasSuffix(index, "]")) && identifierPath(name) && (seen&lower == 0 || seen&(upper|digit) == 0)
-}
-
-// reference reports whether s is a variable and nothing else: $NAME, ${NAME}, ${{ secrets.NAME }}.
-func reference(s string) bool {
-	if len(s) > 1 && s[0] == '$' && s[1] != '{' {
-		return variable(s)
-	}
-	name := strings.TrimRight(s, "}")
-	return strings.HasPrefix(s, "${") && len(name) < len(s) && !strings.Contains(name, "}")
 }

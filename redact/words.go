@@ -2,6 +2,7 @@ package redact
 
 import (
 	_ "embed" // of the lists
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ var load = sync.OnceFunc(func() {
 	phrases = readPhrases()
 	encodedRunes, common, vendorKeys = encodeRunes(), readCommon(), readVendors()
 	tools, commandLiterals = readTools()
+	patterns = readPatterns()
 	rules = readRules()
 })
 
@@ -48,6 +50,24 @@ func readWords() map[string][]string {
 func tableRows(file string) []string {
 	lines := strings.Split(strings.TrimSpace(file), "\n")
 	return slices.DeleteFunc(lines, func(line string) bool { return line[0] == '#' })
+}
+
+//go:embed data/patterns.txt
+var patternsFile string
+
+// patterns are the regular expressions of data/patterns.txt by name, of all rows of a name.
+var patterns map[string]*regexp.Regexp
+
+func readPatterns() map[string]*regexp.Regexp {
+	rows, all := map[string][]string{}, map[string]*regexp.Regexp{}
+	for _, line := range tableRows(patternsFile) {
+		name, pattern, _ := strings.Cut(line, "\t")
+		rows[name] = append(rows[name], pattern)
+	}
+	for name, list := range rows {
+		all[name] = regexp.MustCompile(`(?s)^(?:` + strings.Join(list, "|") + `)$`)
+	}
+	return all
 }
 
 func setsOf(words map[string][]string) map[string]map[string]bool {
