@@ -105,28 +105,6 @@ func odd(s string) bool {
 	return false
 }
 
-// suspicious reports whether a word of s[from:to] may be a password or a key.
-func suspicious(s string, from, to int) bool {
-	// This is what most texts with the word "key" or "login" are looked at with, so it is one pass over bytes: a word of
-	// letters and digits, or of four parts with hyphens between them.
-	const shortest = 8
-	start, seen, dashes := max(from, 0), charset(0), 0
-	for i := start; i < min(to, len(s)); i++ {
-		c := class[s[i]]
-		if c&ofToken == 0 {
-			start, seen, dashes = i+1, 0, 0
-			continue
-		}
-		if seen |= c; c&dash != 0 {
-			dashes++
-		}
-		if i-start >= shortest-1 && (seen&digit != 0 && seen&letter != 0 || dashes >= 3) {
-			return true
-		}
-	}
-	return false
-}
-
 // byItself reports whether v looks like a secret wherever it is.
 func byItself(v string) bool {
 	return len(v) >= 8 && run(v, 0, digit|hexLower) < len(v) &&

@@ -30,8 +30,7 @@ type scan struct {
 	wordFrom, wordTo int // the value last asked for
 	wordQuery        bool
 	closed           closedQuote
-	commands         int // are read up to here
-	words            []span
+	commands         int     // are read up to here
 	asked            token   // that is judged
 	given            []token // that tables and commands show
 	cellsOf          []span  // of a row
@@ -59,7 +58,7 @@ func (c *scan) begin(r *Redactor, s string) {
 		c.v = view{}
 	}
 	c.v.raw = "" // it is not kept
-	*c = scan{r: r, s: s, found: c.found[:0], words: c.words[:0], columns: c.columns[:0],
+	*c = scan{r: r, s: s, found: c.found[:0], columns: c.columns[:0],
 		given: c.given[:0], labels: c.labels[:0], around: c.around[:0], cellsOf: c.cellsOf[:0],
 		v: c.v, lineTo: -1, wordFrom: -1}
 }
@@ -340,7 +339,7 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 	switch {
 	// Hints are in many texts, and most of those have no word that may be a secret.
 	case e.phrase != nil && e.phrase.class == hint:
-		return suspicious(raw, begin-labelled, begin+2*labelled)
+		return true
 	case e.key != nil:
 		lo, hi := keySpan(raw, 0, begin+e.from, e.n)
 		return hi > lo && (lo > 0 && oneByteOf("\\%", raw[lo-1]) || r.classify(raw[lo:hi]) != notSecret)
