@@ -103,9 +103,7 @@ func (w *walker) any(i int, key string, class keyClass, level int) int {
 
 // member reads the value at i of a key; of a schema under the name of a secret, what may be a value of it goes.
 func (w *walker) member(key string, i int, ofSchema bool, level int) int {
-	if strings.IndexByte(key, '\\') >= 0 {
-		key = unescape(key)
-	}
+	key = unescape(key)
 	class := w.r.classify(key)
 	if class == countable {
 		if end := skipJSON(w.s, i); end > 0 && ofModel(w.s[end:]) {
@@ -134,9 +132,7 @@ func (w *walker) str(key string, start, end int) {
 	if w.text == nil && (!holdsJSON(plain) || !w.r.suspect(plain)) {
 		return
 	}
-	if strings.IndexByte(plain, '\\') >= 0 {
-		plain = unescape(plain)
-	}
+	plain = unescape(plain)
 	var out string
 	if w.text != nil {
 		out = w.text(key, plain, w.nested+1)
@@ -155,7 +151,7 @@ func spares(class keyClass, raw string) bool {
 	case 'n', 't', 'f':
 		return true
 	case '"':
-		return spared(class, raw[1:len(raw)-1])
+		return spared(class, unescape(raw[1:len(raw)-1]))
 	case '{', '[':
 		return class <= weak || jsonscan.Container(raw, 0, func(k jsonscan.Key, i int) int {
 			if end := skipJSON(raw, i); end >= 0 &&
@@ -189,6 +185,9 @@ func skipJSON(s string, i int) int { return jsonscan.Value(s, i, maxLevels) }
 
 // unescape returns the bytes that the body of a JSON string means.
 func unescape(s string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s // most strings
+	}
 	out, _ := jsonscan.AppendUnescaped(make([]byte, 0, len(s)), s)
 	return string(out)
 }

@@ -180,16 +180,17 @@ func (c *scan) token(lo, hi int, quoted bool) {
 	}
 }
 
-// judge finds the token where its clues show that it is a secret.
-func (c *scan) judge(t token) {
+// judge finds the token where its clues show that it is a secret, and reports whether they do.
+func (c *scan) judge(t token) bool {
 	c.asked = t // where it costs no allocation
-	if lo, hi := t.lo, t.hi; c.mayBe(&c.asked) && c.clued(&c.asked) {
-		marker := Marker
-		if t.given == loginRule {
-			marker = loginMarker
-		}
-		c.found = append(c.found, finding{start: lo, end: c.blockEnd(lo, hi), marker: marker})
+	if !c.mayBe(&c.asked) || !c.clued(&c.asked) {
+		return false
 	}
+	marker := Marker
+	if t.given == loginRule {
+		marker = loginMarker
+	}
+	return c.note(t.lo, t.hi, marker)
 }
 
 // taken reports whether s[lo:hi] overlaps what labels and shapes have shown.
@@ -214,7 +215,7 @@ func (c *scan) mayBe(t *token) bool {
 	// Placeholders and markers are no secrets anywhere, so they are no clues. The program that learns weights judges what
 	// shapes have found, too.
 	switch learning := c.r.trace != nil && c.r.trace.clued != nil; {
-	case t.hi-t.lo < 2, blank(v), c.taken(t.lo, t.hi) && !learning:
+	case t.hi-t.lo < 2, blank(v), c.taken(t.lo, t.hi) && !learning, strings.HasSuffix(c.s[:t.lo], ";base64,"):
 		return false
 	case !label:
 		return c.far && c.mayBeFar(t, v, hinted)
@@ -245,7 +246,7 @@ func (c *scan) mayBeFar(t *token, v string, hinted bool) bool {
 	t.kind = c.kindOf(t.lo, t.hi, t.quoted)
 	switch k := t.kind; {
 	case k == aText, k < aHash && k != aPin && k != aUUID && !byItself(v),
-		k == aWord && (familiar(v) || !digits(v) && strings.Count(v, "-") < 2),
+		k == aWord && !digits(v) && strings.Count(v, "-") < 2,
 		k != aHash && len(v) > 100 && run(v, 0, base64) == len(v):
 		return false
 	}
@@ -312,12 +313,9 @@ func (c *scan) explain(t *token, secret bool) {
 		Features: c.noted, Score: c.score, Secret: secret})
 }
 
-// inBlock reports whether the line before that of i is of Base64, or begins a block of it.
+// inBlock reports whether the line before that of i is of Base64, or begins a block of it: of a certificate.
 func (c *scan) inBlock(i int) bool {
 	from, _ := c.line(i)
 	above := strings.TrimSpace(c.lineBefore(from))
-	if above == "" {
-		above = strings.TrimSpace(c.lineBefore(max(0, from-1)))
-	}
 	return strings.HasSuffix(above, "-----") || len(above) >= 40 && run(above, 0, base64) == len(above)
 }

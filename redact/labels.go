@@ -79,6 +79,8 @@ func (c *scan) phrased(e *entry, begin int) {
 			lo, hi, promise = from, to, secret.String()
 			break
 		}
+		// What people say is inflected and followed by words: "Das Passwort für den Server lautet SECRET".
+		hi = inflected(c.s, lo, hi)
 		if id := c.s[hi:min(len(c.s), hi+4)]; partOfWord(c.s, lo, hi) || len(id) > 2 && oneByteOf("-_ ", id[0]) &&
 			equalFold(id[1:3], "id") && (len(id) < 4 || !holds(id[3:], letter)) {
 			return // Schlüssel-ID
@@ -149,6 +151,23 @@ func identifierAround(s string, floor, lo, hi int) (from, to int) {
 	}
 	return unless(from == lo && (to == hi || lo > 0 && class[s[lo-1]]&alnum != 0) ||
 		to < len(s) && class[s[to]]&word != 0, from, to)
+}
+
+// inflected returns the end of the name s[lo:hi] with up to three more letters: Lösenordet, пароля.
+func inflected(s string, lo, hi int) int {
+	end := hi
+	if hi-lo < 5 || strings.HasPrefix(s[lo:hi], "the ") { // the pin, not the pinned
+		return hi
+	}
+	for n := 0; n < 3 && end < len(s); n++ {
+		switch c := s[end]; {
+		case class[c]&lower != 0 && class[s[hi-1]]&lower != 0:
+			end++
+		case c >= 0xd0 && c <= 0xd3 && end+2 <= len(s): // Cyrillic
+			end += 2
+		}
+	}
+	return end
 }
 
 // partOfWord reports whether letters go on before or after s[lo:hi].

@@ -87,7 +87,7 @@ func spared(class keyClass, s string) bool {
 	}
 	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || is("reference", s) ||
 		is("constant", s) || // REPLACE_ME
-		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && is("blank", s) || message(s) ||
+		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && is("blank", s) || message(s) || says(s) ||
 		has("passwordWords", s) // {"password": "Passwort"} of a translation
 }
 

@@ -63,7 +63,9 @@ func (c *scan) table(i, from, to int) int {
 		c.columns = c.columns[:0]
 		secrets := false
 		for _, cell := range names {
-			name, secret := line[cell.lo:cell.hi], false
+			name := line[cell.lo:cell.hi]
+			secret := name == "Value" && strings.HasPrefix(line, "KeyName") || // of Azure
+				n >= drawn && c.r.classify(name) != notSecret
 			if n >= drawn && (name == "" || len(name) > 40 || strings.Count(name, " ") > 2 ||
 				strings.ContainsAny(name, noNames) || sign.rows == aligned && digits(name[:1])) {
 				return 0 // a list in code or prose

@@ -64,13 +64,22 @@ func (c *scan) readAssigned(i int) int {
 	if at, labelled := c.value(i, end); at > i && (labelled || run(c.s, i, letter|under|dash|dot) >= at-1) {
 		return at // -var=password=SECRET, CREDENTIALS=bob:SECRET
 	}
-	// passphrase: three words more
-	if hi := skipBack(c.s, until(c.s, i, maxJudged, ";\n\"(<"), i, blanks); hi > end && c.s[end] == ' ' &&
-		strings.IndexByte(c.s[i:hi], ',') < 0 && spaceJoined(c.s[i:hi]) {
-		c.judge(token{lo: i, hi: hi, given: "line"})
+	if hi := c.phrase(i, end); hi > 0 {
+		return hi
 	}
 	c.token(i, end, false)
 	return max(end, i+1)
+}
+
+// phrase judges the words from i to the end of the line, or of the sentence, if they may be a phrase of several words,
+// the first of which ends at end: passphrase: three words more. It returns the end of the phrase, 0 where none is.
+func (c *scan) phrase(i, end int) int {
+	hi := skipBack(c.s, until(c.s, i, maxJudged, ".;\n\"(<"), i, blanks)
+	if hi > end && c.s[end] == ' ' && strings.IndexByte(c.s[i:hi], ',') < 0 && spaceJoined(c.s[i:hi]) &&
+		c.judge(token{lo: i, hi: hi, given: "line"}) {
+		return hi
+	}
+	return 0
 }
 
 // readWord judges the word at i, or goes on to what is assigned in it.
@@ -85,6 +94,11 @@ func (c *scan) readWord(i int) int {
 	}
 	if k := strings.Index(s[i:end], TruncatedMarker); k > 0 {
 		end = i + k
+	}
+	if strings.HasSuffix(s[:i], " is ") && c.closeTo(i, 8) {
+		if hi := c.phrase(i, end); hi > 0 {
+			return hi
+		}
 	}
 	end = groupsEnd(s, i, end)
 	if lo := skip(s, i, end, "*_"); end-lo >= 4 &&

@@ -1,6 +1,9 @@
 package redact
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // passwordMarks are signs that passwords have and names do not.
 const passwordMarks = "!@#$%^&*?~+"
@@ -10,8 +13,8 @@ type kind uint8
 
 const (
 	aStop       kind = iota // a word that follows the name of a secret in prose, code and schemas
-	aNumber                 // a number, a version
 	aPin                    // four to twelve digits
+	aNumber                 // a number, a version
 	aUUID                   // a UUID
 	aURL                    // a URL, an address of mail
 	aPath                   // the path of a file
@@ -30,7 +33,7 @@ const (
 )
 
 // kindNames are what clues call the kinds.
-var kindNames = strings.Fields("stop-word number pin uuid url path algorithm code label hash token strong chancy jumble " +
+var kindNames = strings.Fields("stop-word pin number uuid url path algorithm code label hash token strong chancy jumble " +
 	"text words word other")
 
 // kindOf returns the kind of c.s[lo:hi], a string in quotes or a word.
@@ -98,7 +101,7 @@ func known(v string) kind {
 	case filePath(v):
 		return aPath
 	}
-	for k := aNumber; k < aHash; k++ {
+	for k := aPin; k < aHash; k++ {
 		if patterns[kindNames[k]] != nil && is(kindNames[k], v) {
 			return k
 		}
@@ -360,6 +363,12 @@ func marked(v string) bool { return is("marker", v) }
 func blank(v string) bool {
 	return sentence(v) || has("standIns", strings.Trim(v, "[]<>()")) || strings.Trim(v, "xX") == "" || marked(v) ||
 		is("blank", v)
+}
+
+// says reports whether v, which has no digit, says the name of a secret in a language that people speak, as forms do.
+func says(v string) bool {
+	return len(v) <= 80 && !digits(v) &&
+		slices.ContainsFunc(spokenNames, func(name string) bool { return strings.Contains(v, name) })
 }
 
 // noPassword reports whether v, in the place of a password, is not one.
