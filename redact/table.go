@@ -59,33 +59,40 @@ func (c *scan) table(i, from, to int) int {
 			strings.Count(above, sign.header) == strings.Count(line, sign.header)) {
 			return 0 // a row
 		}
-		names := c.cells(line, sign.header)
-		c.columns = c.columns[:0]
-		secrets := false
-		for _, cell := range names {
-			name := line[cell.lo:cell.hi]
-			secret := name == "Value" && strings.HasPrefix(line, "KeyName") || // of Azure
-				n >= drawn && c.r.classify(name) != notSecret
-			if n >= drawn && (name == "" || len(name) > 40 || strings.Count(name, " ") > 2 ||
-				strings.ContainsAny(name, noNames) || sign.rows == aligned && digits(name[:1])) {
-				return 0 // a list in code or prose
-			}
-			for _, l := range c.labels[i:] {
-				if l.lo >= from+cell.hi {
-					break
-				}
-				secret = secret || l.lo >= from+cell.lo && l.hi == from+cell.hi && l.class != hint
-			}
-			c.columns = append(c.columns, secret)
-			secrets = secrets || secret
+		if !c.header(i, n, from, line) {
+			return 0
 		}
 		at := c.eol(to) + 1
-		for secrets && at < end && c.row(at, end, sign.rows) {
+		for at < end && c.row(at, end, sign.rows) {
 			at = c.eol(at) + 1
 		}
 		return min(at, len(c.s))
 	}
 	return 0
+}
+
+// header notes which columns are of secrets in the header line, which begins at from, has the label i and those after it
+// and is parted by the sign n. It reports whether one is, and where nothing is drawn, whether all have names as columns do.
+func (c *scan) header(i, n, from int, line string) (secrets bool) {
+	c.columns = c.columns[:0]
+	for _, cell := range c.cells(line, columnSigns[n].header) {
+		name := line[cell.lo:cell.hi]
+		if n >= drawn && (name == "" || len(name) > 40 || strings.Count(name, " ") > 2 ||
+			strings.ContainsAny(name, noNames) || n == len(columnSigns)-1 && digits(name[:1])) {
+			return false // a list in code or prose
+		}
+		secret := name == "Value" && strings.HasPrefix(line, "KeyName") || // of Azure
+			n >= drawn && c.r.classify(name) != notSecret
+		for _, l := range c.labels[i:] {
+			if l.lo >= from+cell.hi {
+				break
+			}
+			secret = secret || l.lo >= from+cell.lo && l.hi == from+cell.hi && l.class != hint
+		}
+		c.columns = append(c.columns, secret)
+		secrets = secrets || secret
+	}
+	return secrets
 }
 
 // lineBefore returns the line before the one that begins at from, "" where there is none.
