@@ -107,7 +107,7 @@ func odd(s string) bool {
 
 // byItself reports whether v looks like a secret wherever it is.
 func byItself(v string) bool {
-	return len(v) >= 8 && run(v, 0, digit|hexLower) < len(v) &&
+	return len(v) >= 8 && run(v, 0, digit|hexLower) < len(v) && !isID(v) &&
 		(tokenLike(v) || strong(v) || chancy(v) || byChance(v, 48)) && known(v) == anOther
 }
 

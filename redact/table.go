@@ -82,7 +82,7 @@ func (c *scan) header(i, n, from int, line string) (secrets bool) {
 			return false // a list in code or prose
 		}
 		secret := name == "Value" && strings.HasPrefix(line, "KeyName") || // of Azure
-			n >= drawn && c.r.classify(name) != notSecret
+			c.r.classify(name) != notSecret
 		for _, l := range c.labels[i:] {
 			if l.lo >= from+cell.hi {
 				break

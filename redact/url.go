@@ -118,7 +118,7 @@ func urlTail(c *scan, at, n int) (int, int) {
 	hi := run(c.s[:min(len(c.s), at+maxURL)], at+n, slug|dot|plusSlash|colonAt)
 	lo := since(c.s, hi, at+n, "/")
 	v := c.s[lo:hi]
-	return unless(v == "" || blank(v) || !tokenLike(v) && !strong(v) && !chancy(v), lo, hi)
+	return unless(v == "" || blank(v) || known(v) != anOther || !tokenLike(v) && !strong(v) && !chancy(v), lo, hi)
 }
 
 // hostAfter returns where the @ is between the password from lo on and the host; below 0 where there is none. The

@@ -87,8 +87,8 @@ func (c *scan) isLabel(lo, hi int) bool {
 
 // is reports whether all of v has the form that data/patterns.txt describes by a name.
 func is(name, v string) bool {
-	// Most words are of letters only, and none of these forms is.
-	return run(v, 0, letter) < len(v) && patterns[name].MatchString(v)
+	// Most words are of letters and digits only, and none of these forms is, but for numbers.
+	return (run(v, 0, alnum) < len(v) || class[v[0]]&letter == 0) && patterns[name].MatchString(v)
 }
 
 // known returns the kind of what is no secret in most places, anOther for the rest.
@@ -101,7 +101,10 @@ func known(v string) kind {
 	case filePath(v):
 		return aPath
 	}
-	for k := aPin; k < aHash; k++ {
+	if algorithm(v) {
+		return anAlgorithm
+	}
+	for k := aPin; k < anAlgorithm; k++ {
 		if patterns[kindNames[k]] != nil && is(kindNames[k], v) {
 			return k
 		}
@@ -268,7 +271,7 @@ func jumbled(v string, atLeast, below int) bool {
 func strong(v string) bool {
 	x := look(v)
 	if len(v) < 7 || len(v) > 64 || !x.mixed() && x.cases < 4 || strings.ContainsAny(v, " \t\n(){}[]<>|\"'`\\/") ||
-		strings.Contains(v, "::") || number(v) || is("algorithm", v) {
+		strings.Contains(v, "::") || number(v) || algorithm(v) {
 		return false
 	}
 	// Of other alphabets those count that have cases: Cyrillic, Greek, letters with accents.
@@ -314,6 +317,16 @@ func passLike(v string) bool {
 		!(strings.IndexByte(v, '_') > 0 && identifierPath(v) && wordy(v)) // a test that passes
 }
 
+// algorithm reports whether v names a hash, cipher or encoding.
+func algorithm(v string) bool {
+	for _, p := range words["algorithms"] {
+		if len(v) >= len(p) && equalFold(v[:len(p)], p) {
+			return true
+		}
+	}
+	return false
+}
+
 // identifierPath reports whether v is a name or names joined by dots.
 func identifierPath(v string) bool {
 	return v != "" && class[v[0]]&(letter|under) != 0 && v[len(v)-1] != '.' && run(v, 0, word|dot) == len(v)
@@ -356,7 +369,7 @@ func sentence(v string) bool {
 
 // marked reports whether v is a marker of this package, also with the tag of an identifier, or of others who were here
 // before.
-func marked(v string) bool { return is("marker", v) }
+func marked(v string) bool { return equalFold(v, "redacted") || is("marker", v) }
 
 // blank reports whether v is no value: a placeholder, redacted already, a command, a public key of Stripe, an id that
 // has a rule.
