@@ -410,6 +410,3 @@ func (c *scan) skeleton(s string) string {
 	}
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
-
-// shouted reports whether s has no lower-case letter.
-func shouted(s string) bool { return !holds(s, lower) }

@@ -246,7 +246,7 @@ func (k *keyName) behind(owner, key string) keyClass {
 		return notSecret // prt_224720135fa0VrTUnlmGxcGKPw ends like the name of a password by chance
 	case k.joined == "pw":
 		return secret
-	case k.class == weak && (has("passOwners", owner) || owner != "" && shouted(key) && !has("otherPasses", owner)):
+	case k.class == weak && (has("passOwners", owner) || owner != "" && !holds(key, lower) && !has("otherPasses", owner)):
 		return secret
 	case k.class == countable && (has("countingTokens", owner) || len(key) > 6 && equalFold(key[:6], "public")),
 		k.class == weak && has("otherPasses", owner),

@@ -62,8 +62,6 @@ func (c *scan) kindOf(lo, hi int, quoted bool) kind {
 		return aWords
 	case strings.IndexByte(v, ' ') >= 0 || wordy(v[strings.LastIndexByte(v, ',')+1:]) && strings.IndexByte(v, ',') > 0:
 		return aText
-	}
-	switch {
 	case byChance(v, 48):
 		return aJumble
 	case run(v, 0, slug|dot|foreign) == len(v):
@@ -87,8 +85,8 @@ func (c *scan) isLabel(lo, hi int) bool {
 
 // is reports whether all of v has the form that data/patterns.txt describes by a name.
 func is(name, v string) bool {
-	// Most words are of letters and digits only, and none of these forms is, but for numbers.
-	return (run(v, 0, alnum) < len(v) || class[v[0]]&letter == 0) && patterns[name].MatchString(v)
+	// Most words are of letters and digits only, and none of these forms is but those that a digit begins.
+	return (v == "" || run(v, 0, alnum) < len(v) || class[v[0]]&letter == 0) && patterns[name].MatchString(v)
 }
 
 // known returns the kind of what is no secret in most places, anOther for the rest.
@@ -100,8 +98,7 @@ func known(v string) kind {
 		return aStop
 	case filePath(v):
 		return aPath
-	}
-	if algorithm(v) {
+	case algorithm(v):
 		return anAlgorithm
 	}
 	for k := aPin; k < anAlgorithm; k++ {
