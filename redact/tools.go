@@ -151,6 +151,9 @@ func (c *scan) argument(t tool, lo, hi int, by string) {
 		} else {
 			lo += k + 1
 		}
+		if lo < hi && oneByteOf(quotes, c.s[lo]) { // bob:"two words"
+			lo, hi = lo+1, c.closing(lo)
+		}
 	}
 	if lo < hi && !oneByteOf("-@", c.s[lo]) && !noPassword(c.s[lo:hi]) {
 		c.give(lo, hi, by)
