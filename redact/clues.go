@@ -104,7 +104,6 @@ const (
 	clueBytes = 80 // of a line, before and after a word, whose words are clues
 	gramBytes = 12 // before a word, of which each gram bytes are a clue
 	gram      = 4
-	labelled  = maxStatement // how far from a label words are judged whatever they look like
 )
 
 // clue adds the weight of a clue to the score of the token.
@@ -141,8 +140,8 @@ func (c *scan) clues(t *token) {
 	c.clue("in words", few[8*looks.inWords/len(v)])
 	c.clueShape(v)
 	c.clueMarks(t, kind)
-	// What is beside it in its line: signs, rows of four bytes, words. The bytes say what no list of words has: the endings
-	// of other languages, names of frameworks, how a tool writes its prompt.
+	// What is beside it in its line: signs, rows of four bytes, words. The bytes have what no list of words has: the
+	// endings of other languages, names of frameworks, how a tool writes its prompt.
 	from, to := c.line(t.lo)
 	if to < t.hi { // a string of several lines
 		to = c.eol(t.hi)
@@ -335,10 +334,10 @@ func ofValue(owner string) bool {
 func (c *scan) beside(t *token) (l, r *label) {
 	for i := range c.labels[c.firstLabel:] {
 		x := &c.labels[c.firstLabel+i]
-		if x.hi <= t.lo && x.hi+labelled > t.lo && (x.class != hint || l == nil) {
+		if x.hi <= t.lo && x.hi+maxStatement > t.lo && (x.class != hint || l == nil) {
 			l = x
 		} else if x.lo >= t.hi {
-			if x.lo < t.hi+labelled {
+			if x.lo < t.hi+maxStatement {
 				r = x
 			}
 			break

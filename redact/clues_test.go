@@ -17,8 +17,8 @@ import (
 // update, in the environment, has the weights written anew.
 var update = os.Getenv("AGENTTRACE_WEIGHTS") != ""
 
-// inWays returns the texts, and those that are wrapped in all ways that all texts are tried in, always in the same order.
-// Without update it is a part of them, which shows whether the weights are those of the corpus.
+// inWays returns the texts, and those that are wrapped in all ways that all texts are tried in, always in the same
+// order. Without update it is a part of them, which shows whether the weights are those of the corpus.
 func inWays(texts []corpusEntry, wrapped func(e *corpusEntry) bool) []corpusEntry {
 	sorted := func() {
 		slices.SortStableFunc(texts, func(a, b corpusEntry) int {
@@ -147,11 +147,11 @@ func clueTexts(t testing.TB) (texts []corpusEntry) {
 		harmless := strings.HasSuffix(name, "harmless") || name == "damage"
 		times, class := 1, ""
 		switch {
-		case name == "sure", strings.HasPrefix(name, "people_held"): // these show what is done with texts not learned from
+		case strings.HasPrefix(name, "people_held"): // these show what is done with texts not learned from
 			continue
-		case strings.HasPrefix(name, "people_"), name == "real_harmless", name == "agents_harmless":
+		case name == "sure", strings.HasPrefix(name, "people_"), name == "real_harmless", name == "agents_harmless":
 			for _, e := range readCases(t, name) {
-				if name == "agents_harmless" {
+				if name == "agents_harmless" || name == "sure" {
 					e.class = "!" + name
 				}
 				texts = append(texts, e)
@@ -215,9 +215,6 @@ func clueTexts(t testing.TB) (texts []corpusEntry) {
 	}
 	for _, e := range vendorTexts(24) {
 		texts = append(texts, corpusEntry{"!vendors", e.text, e.secrets})
-	}
-	for _, e := range readCases(t, "sure") {
-		texts = append(texts, corpusEntry{"!", e.text, e.secrets})
 	}
 	for _, what := range []string{"passwords", "keys"} {
 		forms, secrets := people(t, what)

@@ -81,7 +81,7 @@ type Redactor struct {
 	allow      []string
 	index      *table
 	byEnd      map[string][]*keyName // the keys by their last two letters
-	clued      bool                  // words that no label is near are judged, too
+	far        bool                  // words that no label is near are judged, too
 	bareLogins bool                  // the rule login-password is on
 	omit       [ToolOutput + 1]bool
 	maxBytes   int
@@ -147,7 +147,7 @@ func New(cfg Config) (*Redactor, error) {
 			}
 		}
 	}
-	r.clued = !cfg.DisableKeys && !cfg.DisablePatterns && !slices.Contains(cfg.DisableRules, cluesRule)
+	r.far = !cfg.DisableKeys && !cfg.DisablePatterns && !slices.Contains(cfg.DisableRules, cluesRule)
 	r.bareLogins = slices.ContainsFunc(active, func(x *rule) bool { return x.name == loginRule })
 	r.index = newIndex(active, r.keys)
 	return r, nil

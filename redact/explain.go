@@ -35,7 +35,7 @@ func (r *Redactor) Explain(s string) []Candidate {
 	traced := *r
 	traced.trace = &trace{}
 	traced.document(s, 0, nil)
-	traced.text(s, false, r.clued)
+	traced.text(s, false, r.far)
 	found := traced.trace.found
 	slices.SortStableFunc(found, func(a, b Candidate) int { return a.Start - b.Start })
 	return slices.CompactFunc(found, func(a, b Candidate) bool {

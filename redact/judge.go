@@ -26,14 +26,14 @@ func (c *scan) byClues() {
 	}
 	c.sort()
 	c.known = len(c.found)
-	// Then the text from its beginning: token by token where a label is near, and elsewhere from one odd word to the next.
-	// Most texts have neither, and end here at once.
+	// Then the text from its beginning: token by token where a label is near, and elsewhere from one odd word to the
+	// next. Most texts have neither, and end here at once.
 	c.firstLabel = 0
 	for i := 0; i < len(c.s); {
 		c.labelsFrom(i)
 		to := len(c.s)
 		if c.firstLabel < len(c.labels) {
-			to = max(i, c.labels[c.firstLabel].lo-labelled)
+			to = max(i, c.labels[c.firstLabel].lo-maxStatement)
 		}
 		if i == to {
 			i = c.readToken(i)
@@ -62,7 +62,7 @@ func (c *scan) byClues() {
 
 // labelsFrom has firstLabel be the first of the labels that may be near i.
 func (c *scan) labelsFrom(i int) {
-	for c.firstLabel < len(c.labels) && c.labels[c.firstLabel].hi+labelled < i {
+	for c.firstLabel < len(c.labels) && c.labels[c.firstLabel].hi+maxStatement < i {
 		c.firstLabel++
 	}
 }
@@ -70,7 +70,7 @@ func (c *scan) labelsFrom(i int) {
 // near reports whether s[lo:hi] is near a label, or a hint.
 func (c *scan) near(lo, hi int) (label, hinted bool) {
 	for _, l := range c.labels[c.firstLabel:] {
-		if l.lo-labelled > hi {
+		if l.lo-maxStatement > hi {
 			break
 		}
 		if l.class != hint {
@@ -81,14 +81,16 @@ func (c *scan) near(lo, hi int) (label, hinted bool) {
 	return false, hinted
 }
 
-// labelIn reports whether a label is in the string s[lo:hi]. One that ends a word without spaces may be there by chance.
+// labelIn reports whether a label is in the string s[lo:hi]. One that ends a word without spaces may be there by
+// chance.
 func (c *scan) labelIn(lo, hi int) bool {
 	spaced := strings.IndexByte(c.s[lo:hi], ' ') >= 0
 	for _, l := range c.labels[c.firstLabel:] {
 		if l.lo >= hi {
 			break
 		}
-		if l.lo >= lo && (spaced && l.hi-l.lo < hi-lo-2 || l.hi < hi-1 && class[c.s[l.hi]]&alnum == 0) && l.class != hint {
+		if l.lo >= lo && l.class != hint &&
+			(spaced && l.hi-l.lo < hi-lo-2 || l.hi < hi-1 && class[c.s[l.hi]]&alnum == 0) {
 			return true
 		}
 	}
@@ -132,8 +134,8 @@ func oddWord(s string, i, to int) (lo, hi int) {
 
 // oddAround returns the bounds of the word around the digit at i, or of its value, and reports whether it is odd.
 func oddAround(s string, i int) (lo, hi int, ok bool) {
-	// One pass over the bytes counts what tells chance from words: turns between letters and digits, both cases, signs of
-	// passwords. A sign of an assignment begins the count anew, for the value.
+	// One pass over the bytes counts what chance makes and words lack: turns between letters and digits, both cases,
+	// marks of passwords. A sign of an assignment begins the count anew, for the value.
 	lo = i
 	for lo > 0 && i-lo < maxJudged && class[s[lo-1]]&apartBy == 0 {
 		lo--
@@ -212,8 +214,8 @@ func (c *scan) mayBe(t *token) bool {
 	if !label {
 		label, hinted = c.near(t.lo, t.hi)
 	}
-	// Placeholders and markers are no secrets anywhere, so they are no clues. The program that learns weights judges what
-	// shapes have found, too.
+	// Placeholders and markers are no secrets anywhere, so they are no clues. The program that learns weights judges
+	// what shapes have found, too.
 	switch learning := c.r.trace != nil && c.r.trace.clued != nil; {
 	case t.hi-t.lo < 2, blank(v), c.taken(t.lo, t.hi) && !learning, strings.HasSuffix(c.s[:t.lo], ";base64,"):
 		return false

@@ -122,9 +122,11 @@ func (c *scan) members(lo, hi int, promise string) {
 			}
 			i += at + len(name)
 			value := skip(c.s, i, to, ": ")
-			end := c.wordEnd(value)
+			var end int
 			if value < to && oneByteOf(quotes, c.s[value]) {
 				end = c.closing(value)
+			} else {
+				end = c.wordEnd(value)
 			}
 			c.give(value, end, promise)
 			i = max(i, end)

@@ -39,16 +39,16 @@ func (r *Redactor) clean(key, s string) string {
 	return s
 }
 
-// byRules redacts s without Config.Func; clued, also what no label is near. An id has nothing around it.
-func (r *Redactor) byRules(s string, clued bool) string {
-	clued = clued && r.clued
-	if !r.suspect(s) && (!clued || !odd(s)) {
+// byRules redacts s without Config.Func; far, also what no label is near. An id has nothing around it.
+func (r *Redactor) byRules(s string, far bool) string {
+	far = far && r.far
+	if !r.suspect(s) && (!far || !odd(s)) {
 		return s
 	}
 	// Taking one secret out can lay another bare, beside it or in what encloses it.
 	for range maxPasses {
 		keyed, isJSON := r.document(s, 0, nil)
-		out := r.text(keyed, isJSON, clued)
+		out := r.text(keyed, isJSON, far)
 		if out == s {
 			break
 		}
@@ -87,7 +87,7 @@ func spared(class keyClass, s string) bool {
 	}
 	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || is("reference", s) ||
 		is("constant", s) || // REPLACE_ME
-		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && is("blank", s) || message(s) || says(s) ||
+		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && is("blank", s) || message(s) || namesSecret(s) ||
 		has("passwordWords", s) // {"password": "Passwort"} of a translation
 }
 

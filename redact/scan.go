@@ -181,9 +181,9 @@ func (c *scan) sort() {
 	c.found = kept
 }
 
-// text redacts s as a text, once: by the shapes and the labels in it and, clued, what no label is near. In JSON, what
+// text redacts s as a text, once: by the shapes and the labels in it and, far, what no label is near. In JSON, what
 // goes on after a string that it is in ends with that string.
-func (r *Redactor) text(s string, isJSON, clued bool) string {
+func (r *Redactor) text(s string, isJSON, far bool) string {
 	c := scans.Get().(*scan)
 	defer scans.Put(c)
 	c.begin(r, s)
@@ -193,10 +193,11 @@ func (r *Redactor) text(s string, isJSON, clued bool) string {
 	if len(c.v.hidden) > 0 {
 		c.s = unsafe.String(unsafe.SliceData(c.v.text), len(c.v.text))
 	}
-	c.far = clued
+	c.far = far
 	// Logins have no literal to be found by: what is around an @ shows them.
 	for lo, hi := range r.logins(c.s) {
-		if k := c.kindOf(lo, hi, false); k >= aHash && k != aText && (k != aWord || digits(c.s[lo:hi])) && !blank(c.s[lo:hi]) {
+		v := c.s[lo:hi]
+		if k := c.kindOf(lo, hi, false); k >= aHash && k != aText && (k != aWord || digits(v)) && !blank(v) {
 			c.found = append(c.found, finding{start: lo, end: hi, marker: loginMarker})
 		} else {
 			c.give(lo, hi, loginRule)

@@ -4,8 +4,8 @@ import "strings"
 
 // columnSigns are between the columns of tables, in the header and in the rows. The first ones are of lines that are
 // drawn, which no code has; the last is of columns that only spaces align.
-var columnSigns = [...]struct{ header, rows string }{{"!!", "||"}, {"||", "|"}, {"|", "|"}, {"│", "│"}, {"║", "║"},
-	{"┃", "┃"}, {"\t", "\t"}, {";", ";"}, {",", ","}, {aligned, aligned}}
+var columnSigns = [...]struct{ header, rows string }{{"!!", "||"}, {"||", "|"}, {"|", "|"}, {"│", "│"},
+	{"║", "║"}, {"┃", "┃"}, {"\t", "\t"}, {";", ";"}, {",", ","}, {aligned, aligned}}
 
 const (
 	aligned = "  "
@@ -71,8 +71,8 @@ func (c *scan) table(i, from, to int) int {
 	return 0
 }
 
-// header notes which columns are of secrets in the header line, which begins at from, has the label i and those after it
-// and is parted by the sign n. It reports whether one is, and where nothing is drawn, whether all have names as columns do.
+// header notes which columns are of secrets in the header line, which begins at from, has the label i and those after
+// it and is parted by the sign n. It reports whether one is, and where nothing is drawn, whether all have names.
 func (c *scan) header(i, n, from int, line string) (secrets bool) {
 	c.columns = c.columns[:0]
 	for _, cell := range c.cells(line, columnSigns[n].header) {

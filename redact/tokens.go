@@ -50,8 +50,11 @@ func (c *scan) readToken(i int) int {
 // readAssigned judges what is assigned to a name, which may have any sign in it.
 func (c *scan) readAssigned(i int) int {
 	for _, b := range [...][2]string{{"q(", ")"}, {"q{", "}"}, {"[[", "]]"}} { // strings of Perl, Ruby and Lua
+		if !strings.HasPrefix(c.s[i:], b[0]) {
+			continue
+		}
 		line := c.s[i:until(c.s, i, maxJudged, "\n,")]
-		if n := strings.Index(line, b[1]); n > 2 && strings.HasPrefix(line, b[0]) && line[2] != '"' {
+		if n := strings.Index(line, b[1]); n > 2 && line[2] != '"' {
 			c.token(i+2, i+n, true)
 			return i + n
 		}
@@ -138,11 +141,17 @@ func (c *scan) value(i, end int) (at int, labelled bool) {
 	return name + 1, false
 }
 
-// assignsAt reports whether a name and an equals sign are at i, as after the & of a URL.
-func assignsAt(s string, i int) bool {
+// afterName returns what follows the name at i, "" where none is.
+func afterName(s string, i int) string {
 	end := run(s[:min(len(s), i+64)], i, slug|dot)
-	return end > i && end < len(s) && s[end] == '='
+	if end == i {
+		return ""
+	}
+	return s[end:]
 }
+
+// assignsAt reports whether a name and an equals sign are at i, as after the & of a URL.
+func assignsAt(s string, i int) bool { return strings.HasPrefix(afterName(s, i), "=") }
 
 // pastMarker returns the end of the marker at i, with the tag of an identifier.
 func pastMarker(s string, i int) int {
@@ -286,8 +295,8 @@ func wordStop(s string, i int, query bool) int {
 
 // nameFollows reports whether s[i:] begins with a name and an equals sign or a colon.
 func nameFollows(s string, i int) bool {
-	end := run(s[:min(len(s), i+64)], i, slug|dot)
-	return end > i && end < len(s) && (s[end] == '=' || s[end] == ':' || strings.HasPrefix(s[end:], " = "))
+	rest := afterName(s, i)
+	return rest != "" && oneByteOf("=:", rest[0]) || strings.HasPrefix(rest, " = ")
 }
 
 // closesString reports whether the quote at i ends a string, as in "password=" + password, rather than beginning one:

@@ -101,8 +101,8 @@ func known(v string) kind {
 	case algorithm(v):
 		return anAlgorithm
 	}
-	for k := aPin; k < anAlgorithm; k++ {
-		if patterns[kindNames[k]] != nil && is(kindNames[k], v) {
+	for _, k := range [...]kind{aPin, aNumber, aURL, aPath} {
+		if is(kindNames[k], v) {
 			return k
 		}
 	}
@@ -368,15 +368,15 @@ func sentence(v string) bool {
 // before.
 func marked(v string) bool { return equalFold(v, "redacted") || is("marker", v) }
 
-// blank reports whether v is no value: a placeholder, redacted already, a command, a public key of Stripe, an id that
-// has a rule.
+// blank reports whether v is no value: a placeholder, redacted already, a command, a public key.
 func blank(v string) bool {
 	return sentence(v) || has("standIns", strings.Trim(v, "[]<>()")) || strings.Trim(v, "xX") == "" || marked(v) ||
 		is("blank", v)
 }
 
-// says reports whether v, which has no digit, says the name of a secret in a language that people speak, as forms do.
-func says(v string) bool {
+// namesSecret reports whether v, which has no digit, has the name of a secret in a language that people speak, as forms
+// do.
+func namesSecret(v string) bool {
 	return len(v) <= 80 && !digits(v) &&
 		slices.ContainsFunc(spokenNames, func(name string) bool { return strings.Contains(v, name) })
 }

@@ -459,7 +459,9 @@ func printCandidates(cmd *cobra.Command, r *redact.Redactor, text string) error 
 		if x.Rule != "" {
 			reasons = append(reasons, "rule "+x.Rule)
 		}
-		slices.SortStableFunc(x.Features, func(a, b redact.Feature) int { return max(b.Weight, -b.Weight) - max(a.Weight, -a.Weight) })
+		slices.SortStableFunc(x.Features, func(a, b redact.Feature) int {
+			return max(b.Weight, -b.Weight) - max(a.Weight, -a.Weight)
+		})
 		const most = 6 // those that count for most are enough to see why
 		for _, f := range x.Features[:min(most, len(x.Features))] {
 			reasons = append(reasons, fmt.Sprintf("%s %+d", f.Name, f.Weight))
