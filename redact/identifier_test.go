@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 func TestARedactedIdentifierIsNoSecretInAText(t *testing.T) {
@@ -139,6 +142,20 @@ func TestIDsThatBeginLikeATokenStay(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// A random id ends like the name of a password now and then, and is none.
+func TestIDsThatEndLikeANameStay(t *testing.T) {
+	r := mustNew(t, Config{})
+	for i := range 20_000 {
+		id := spans.NewID(spans.PrefixSession, time.Now())
+		name := [...]string{"Mdp", "MDP", "PUK", "TAN", "PIN", "Pw", "Pwd", "Psk"}[i%8]
+		id = id[:len(id)-len(name)-i%3] + name + id[len(id)-i%3:]
+		text := `{"toolCallId":"` + id + `","toolName":"bash"}`
+		if out := r.Identifier(id); out != id || r.Text(text) != text {
+			t.Errorf("Identifier(%q) = %q, Text(%q) = %q", id, out, text, r.Text(text))
 		}
 	}
 }

@@ -242,7 +242,7 @@ func (k *keyName) described(x *wordsOfKey, i int) bool {
 // behind returns the class of the name after the word owner, in key.
 func (k *keyName) behind(owner, key string) keyClass {
 	switch {
-	case (k.class <= weak || len(k.joined) <= 4) && tokenLike(key[strings.LastIndexAny(key, "_-. ")+1:]):
+	case (k.class <= weak || len(k.joined) <= 4) && anID(key[strings.LastIndexAny(key, "_-. ")+1:]):
 		return notSecret // prt_224720135fa0VrTUnlmGxcGKPw ends like the name of a password by chance
 	case k.joined == "pw":
 		return secret

@@ -75,6 +75,9 @@ func (c *scan) phrased(e *entry, begin int) {
 		end := c.wordEnd(hi)
 		c.give(max(hi, since(c.s, end, hi, ":")), end, promise)
 	case promise == spoken:
+		if hi-lo <= 4 && anID(c.s[runBack(c.s, lo, c.floor, alnum):run(c.s, hi, alnum)]) {
+			return // msg_22f38c211007yq3MnPlIaasMDP ends like the name of a password by chance
+		}
 		if from, to := identifierAround(c.s, c.floor, lo, hi); to > 0 {
 			lo, hi, promise = from, to, secret.String()
 			break

@@ -308,6 +308,9 @@ func tokenLike(v string) bool {
 	return (x.mixed() || gibberish(v)) && !wordy(v) && (x.longest >= 16 || x.bothCases())
 }
 
+// anID reports whether v, in which the name of a secret is, has it by chance, as an id has.
+func anID(v string) bool { return tokenLike(v) || chancy(v) && !familiar(v) }
+
 // passLike reports whether v may be a password where its name means other things too.
 func passLike(v string) bool {
 	return len(v) >= 4 && known(v) == anOther && !strings.ContainsAny(v, " \t\n(){}[]<>|") &&

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -105,8 +106,10 @@ func (k *known) check(t *testing.T, r store.Reader) (interrupted int) {
 // transcript reads a session, or returns nil if there is none. The session must be valid.
 func transcript(t *testing.T, r store.Reader, id string) *session.Transcript {
 	t.Helper()
-	if _, err := r.Session(t.Context(), id); err != nil {
+	if _, err := r.Session(t.Context(), id); errors.Is(err, store.ErrNotFound) {
 		return nil
+	} else if err != nil {
+		t.Fatal(err)
 	}
 	tr := storetest.Transcript(t, r, id)
 	for _, v := range session.Check(tr) {

@@ -77,6 +77,9 @@ func (h *host) resume(t *testing.T, state agenttrace.State, spans bool) {
 func (h *host) stored(t *testing.T) (session.MessageTrace, []content, document.Status) {
 	t.Helper()
 	tr := transcript(t, h.recorder.Reader(), h.session.ID())
+	if tr == nil {
+		t.Fatalf("of the session %s nothing is stored, of %q is", h.session.ID(), h.recorder.Sessions())
+	}
 	last := tr.Messages[len(tr.Messages)-1]
 	var parts []content
 	for _, p := range last.Parts {
