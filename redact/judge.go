@@ -296,7 +296,7 @@ func (c *scan) clued(t *token) bool {
 	secret := c.score > 0
 	if secret {
 		plain, ok := decoded(c.s[t.lo:t.hi])
-		secret = !ok || strings.IndexByte(plain, ' ') <= 0 // Base64 of a sentence
+		secret = !ok || len(plain) < 8 || strings.IndexByte(plain, ' ') <= 0 // Base64 of a sentence
 	}
 	c.explain(t, secret)
 	return secret

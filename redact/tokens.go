@@ -1,6 +1,9 @@
 package redact
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // token is a piece of a text that may be a secret: a string in quotes, a word, what is assigned to a name.
 type token struct {
@@ -78,18 +81,27 @@ func (c *scan) readAssigned(i int) int {
 // the first of which ends at end: passphrase: three words more. It returns the end of the phrase, 0 where none is.
 func (c *scan) phrase(i, end int) int {
 	hi := skipBack(c.s, until(c.s, i, maxJudged, ".;\n\"(<"), i, blanks)
-	if hi > end && c.s[end] == ' ' && strings.IndexByte(c.s[i:hi], ',') < 0 && spaceJoined(c.s[i:hi]) &&
+	if v := c.s[i:hi]; hi > end && c.s[end] == ' ' && strings.IndexByte(v, ',') < 0 &&
+		(spaceJoined(v) || run(v, 0, letter|foreign|space) == len(v) && c.afterPhrase(i)) &&
 		c.judge(token{lo: i, hi: hi, given: "line"}) {
 		return hi
 	}
 	return 0
 }
 
+// afterPhrase reports whether the label before i is the name of a phrase of several words: a passphrase, a mnemonic.
+func (c *scan) afterPhrase(i int) bool {
+	l, _ := c.beside(&token{lo: i, hi: i})
+	return l != nil && i-l.hi < 24 && slices.ContainsFunc(words["ofPhrases"], func(name string) bool {
+		return indexFold(c.s[l.lo:l.hi], name) >= 0
+	})
+}
+
 // readWord judges the word at i, or goes on to what is assigned in it.
 func (c *scan) readWord(i int) int {
 	s, end := c.s, i
 	for end < len(s) && (class[s[end]]&apartBy == 0 || c.v.hides(end, i, '&')) && !border(s, i, end) &&
-		!(oneByteOf("?&", s[end]) && assignsAt(s, end+1)) {
+		!(oneByteOf("?&", s[end]) && assignsAt(s, end+1) && (end == i || strings.ContainsAny(s[i:end], "/.=:"))) {
 		end++
 	}
 	if at, _ := c.value(i, end); at > i {
@@ -98,7 +110,7 @@ func (c *scan) readWord(i int) int {
 	if k := strings.Index(s[i:end], TruncatedMarker); k > 0 {
 		end = i + k
 	}
-	if strings.HasSuffix(s[:i], " is ") && c.closeTo(i, 8) {
+	if strings.HasSuffix(s[:i], " is ") && c.closeTo(i, 8) || i > 0 && oneByteOf("\n>", s[i-1]) && c.afterPhrase(i) {
 		if hi := c.phrase(i, end); hi > 0 {
 			return hi
 		}
