@@ -353,7 +353,7 @@ func TestClues(t *testing.T) {
 	for i := range samples {
 		if x := &samples[i]; wrong(x) {
 			n++
-			t.Logf("%t in %q", x.secret, x.text)
+			t.Logf("%t in %q, sure: %t", x.secret, x.text, x.sure)
 		}
 	}
 	t.Logf("%d words, %d wrong", len(samples), n)
