@@ -72,8 +72,14 @@ func (c *scan) phrased(e *entry, begin int) {
 	case promise == "data" || promise == "members":
 		c.members(lo, hi, promise)
 	case promise == "pgpass": // host:port:database:user:password
-		end := c.wordEnd(hi)
-		c.give(max(hi, since(c.s, end, hi, ":")), end, promise)
+		end, fields := c.wordEnd(hi), 2
+		if strings.Contains(e.literal, "*:*:") { // the last * is the database
+			fields = 1
+		}
+		for ; fields > 0 && hi < end; fields-- {
+			hi = until(c.s, hi, end-hi, ":") + 1
+		}
+		c.give(hi, end, promise)
 	case promise == spoken:
 		if hi-lo <= 4 && anID(c.s[runBack(c.s, lo, c.floor, alnum):run(c.s, hi, alnum)]) {
 			return // msg_22f38c211007yq3MnPlIaasMDP ends like the name of a password by chance

@@ -23,12 +23,40 @@ const (
 func (c *scan) tables() {
 	for i, done := 0, 0; i < len(c.labels); i++ {
 		// All labels of a line are read at once, and the rows below it once.
+		c.inserted(c.labels[i])
 		if at := c.labels[i].lo; at >= done && c.labels[i].class != hint {
 			from, to := c.line(at)
 			if done = to + 1; to-from <= 2<<10 {
 				done = max(done, c.table(i, from, to))
 			}
 		}
+	}
+}
+
+// inserted notes the values of the column l of SQL: INSERT INTO users (name, password) VALUES ('bob', 'SECRET'), (…).
+func (c *scan) inserted(l label) {
+	s := c.s
+	if l.class == hint || l.hi >= len(s) {
+		return
+	}
+	from, to := since(s, l.lo, max(0, l.lo-maxStatement), "(;"), until(s, l.hi, maxStatement, ");")
+	at := skip(s, to, len(s), ") \t\r\n")
+	if from == 0 || s[from-1] != '(' || at+6 > len(s) || !equalFold(s[at:at+6], "values") {
+		return
+	}
+	n := strings.Count(s[from:l.lo], ",")
+	for at = skip(s, at+6, len(s), blanks); at < len(s) && s[at] == '(' && c.afford(1); {
+		for k := 0; k == 0 || at < len(s) && s[at] == ','; k++ {
+			lo := skip(s, at+1, len(s), blanks)
+			if at = lo; lo < len(s) && s[lo] == '\'' {
+				at = c.closing(lo)
+			}
+			at = until(s, at, maxJudged, ",()")
+			if k == n {
+				c.give(lo, at, "secret")
+			}
+		}
+		at = skip(s, skip(s, at, at+1, ")"), len(s), blanks+",")
 	}
 }
 

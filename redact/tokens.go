@@ -24,7 +24,9 @@ func (c *scan) give(lo, hi int, by string) {
 	if lo < hi && oneByteOf(quotes, c.s[lo]) {
 		lo, hi = lo+1, min(hi, c.closing(lo))
 	}
-	c.given = append(c.given, token{lo: lo, hi: hi, quoted: lo > 0 && oneByteOf(quotes, c.s[lo-1]), given: by})
+	if lo < hi {
+		c.given = append(c.given, token{lo: lo, hi: hi, quoted: lo > 0 && oneByteOf(quotes, c.s[lo-1]), given: by})
+	}
 }
 
 // readToken judges the token at i, if one is there, and returns where the next may be.
@@ -67,8 +69,9 @@ func (c *scan) readAssigned(i int) int {
 		return end + 1
 	}
 	end = c.wordEnd(i)
-	if at, labelled := c.value(i, end); at > i && (labelled || run(c.s, i, letter|under|dash|dot) >= at-1) {
-		return at // -var=password=SECRET, CREDENTIALS=bob:SECRET
+	if at, labelled := c.value(i, end); at > i && (labelled || run(c.s, i, letter|under|dash|dot) >= at-1 &&
+		!(c.s[at-1] == '=' && c.closeTo(i, 3))) {
+		return at // -var=password=SECRET, CREDENTIALS=bob:SECRET; not password=Sun=flower
 	}
 	if hi := c.phrase(i, end); hi > 0 {
 		return hi
@@ -219,7 +222,8 @@ func (c *scan) readString(i int) int {
 // border reports whether what begins at i ends at end since another script begins there, of languages without spaces
 // between words: 用SECRET作为令牌.
 func border(s string, i, end int) bool {
-	return (class[s[i]]^class[s[end]])&foreign != 0 && max(s[i], s[end]) >= 0xe3
+	return (class[s[i]]^class[s[end]])&foreign != 0 && max(s[i], s[end]) >= 0xe3 &&
+		(class[s[i]]&foreign == 0 || run(s, end, visible) > end+4) // 김치찌개123! is a password
 }
 
 // wordEnd returns the end of a value without quotes.

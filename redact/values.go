@@ -364,7 +364,7 @@ func sentence(v string) bool {
 	for i := range len(v) {
 		n += int(v[i] >> 5 / 7 * 3) // a rune of three bytes; alphabets of two part words by spaces
 	}
-	return len(v) > 15 && 3*n > 2*len(v) || len(v) > 5 && n == len(v)
+	return !digits(v) && (len(v) > 15 && 3*n > 2*len(v) || len(v) > 5 && n == len(v))
 }
 
 // marked reports whether v is a marker of this package, also with the tag of an identifier, or of others who were here
