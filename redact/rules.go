@@ -5,6 +5,7 @@ import (
 	_ "embed" // of the rules
 	b64 "encoding/base64"
 	"encoding/hex"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -49,8 +50,7 @@ func placingOf(names string) (where placing) {
 var rulesFile string
 
 // functions are the matchers of what no row describes.
-var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@putty": putty,
-	"@urlTail": urlTail, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
+var functions = map[string]matcher{"@keyTail": keyTail, "@urlTail": urlTail, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
 
 var rules []*rule
 
@@ -63,13 +63,61 @@ func readRules() (rules []*rule) {
 		if column[3] == "@encodedNames" {
 			r.literals = encodedNames()
 		}
-		if r.find == nil {
+		if column[2][0] == '^' {
+			r.find = expression(regexp.MustCompile("(?s)" + column[2]))
+		} else if r.find == nil {
 			r.shape = newPattern(column[2], r.where)
 			r.find = r.shape.find
 		}
 		rules = append(rules, r)
 	}
 	return rules
+}
+
+// maxPEM is as long as a private key in PEM gets.
+const maxPEM = 32 << 10
+
+// expression returns the matcher of what x describes after a literal: of its group, or of all with the literal.
+func expression(x *regexp.Regexp) matcher {
+	return func(c *scan, at, n int) (int, int) {
+		body := at + n
+		// Each of a thousand begins without an end would be looked at up to the same end: the next one ends it.
+		window, _, _ := strings.Cut(c.s[body:min(len(c.s), body+maxPEM)], c.s[at:body])
+		if !c.afford(len(window) / 16) {
+			return at, c.eol(at)
+		}
+		switch m := x.FindStringSubmatchIndex(window); {
+		case m == nil:
+			return 0, 0
+		case len(m) > 2:
+			return body + m[2], body + m[3]
+		default:
+			return at, body + m[1]
+		}
+	}
+}
+
+// keyTail matches the lines of a private key whose begin is not there, at its end, as tail -5 id_rsa prints it.
+func keyTail(c *scan, at, n int) (int, int) {
+	s := c.s
+	label, _, ok := strings.Cut(s[at+n:min(len(s), at+n+60)], "PRIVATE KEY")
+	if !ok || strings.ContainsAny(label, "\n-\\") {
+		return 0, 0
+	}
+	start := at
+	for start > c.floor && at-start < maxPEM &&
+		(class[s[start-1]]&(base64|space) != 0 || oneByteOf("\\\"'>|", s[start-1])) {
+		start--
+	}
+	// Words before the key are no part of it: it begins where a line is long enough.
+	for start < at {
+		end := run(s[:at], start, base64)
+		if end-start >= 24 && !wordy(s[start:end]) {
+			return start, at + n + len(label) + len("PRIVATE KEY")
+		}
+		start = max(end, start+1)
+	}
+	return 0, 0
 }
 
 // pattern is the shape of a token around a literal.
