@@ -389,15 +389,18 @@ func noPassword(v string) bool { return blank(v) || has("passwordWords", v) }
 
 // message reports whether v says something about a secret: "required", "This field may not be blank."
 func message(v string) bool {
-	if digits(v) || strings.IndexByte(v, ' ') < 0 {
+	if strings.IndexByte(v, ' ') < 0 {
 		return has("validation", strings.TrimSuffix(v, "."))
 	}
 	// Validation has it below the name of the field: {"password": "This field may not be blank."}. A pass phrase has
 	// words, too, but hardly any that sentences are made with.
 	n, stops := 0, 0
 	for w := range strings.FieldsSeq(v) {
+		if w = strings.Trim(w, ".,!?()"); digits(w) && run(w, 0, digit) < len(w) {
+			return false
+		}
 		n++
-		if has("stopWords", strings.Trim(w, ".,!?")) {
+		if has("stopWords", w) {
 			stops++
 		}
 	}
