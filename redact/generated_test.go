@@ -3,6 +3,7 @@ package redact
 import (
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,21 +236,31 @@ func readCases(t testing.TB, name string) (cases []corpusEntry) {
 // Of the cases of others, few secrets are left, and few harmless texts change.
 func TestCasesOfOthers(t *testing.T) {
 	r := mustNew(t, Config{})
-	// Most of r, t1 and t6 is talk in which no word names the secret. Nothing was learned from those that are held out.
-	for name, percent := range map[string]int{"a": 3, "b": 3, "c": 5, "d": 3, "e": 11, "f": 5, "h": 6, "i": 5,
-		"j": 4, "k": 2, "l": 2, "m": 5, "n": 6, "o": 4, "p": 9, "q": 14, "r": 36, "s": 10, "t": 6, "u": 11, "v": 12,
-		"w": 10, "x": 8, "y": 10, "z": 5, "g1": 2, "g2": 2, "g3": 3, "g4": 3, "g5": 2, "g6": 3, "g7": 2, "g8": 2,
-		"g9": 3, "g10": 5, "g11": 7, "g12": 4, "v1": 2, "v2": 2, "t1": 33, "t2": 7, "t3": 4, "t4": 5, "t5": 5, "t6": 21, "held_a": 4, "held_b": 4,
-		"held_c": 4} {
-		secrets, harmless := readCases(t, "people_"+name), readCases(t, "people_"+name+"_harmless")
+	type sum struct{ left, secrets, changed, harmless, percent int }
+	// Nothing was learned from those that are held out. In the talk of some no word names most of the secrets.
+	learned, held, talk := sum{percent: 4}, sum{percent: 4}, sum{percent: 25}
+	files, err := filepath.Glob("testdata/corpus/people_*.txt")
+	testscale.Must(t, err)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		if strings.HasSuffix(name, "_harmless") {
+			continue
+		}
+		secrets, harmless := readCases(t, name), readCases(t, name+"_harmless")
 		left, n, changed := leftAndChanged(t, r, secrets, harmless)
 		t.Logf("%s: %d of %d, %d of %d", name, left, n, changed, len(harmless))
-		most := 2 // percent of the texts that change
-		if slices.Contains(strings.Fields("e i j k l m n o s t t5 w held_a held_b held_c"), name) {
-			most = 4
+		x := &learned
+		if strings.Contains(name, "held") {
+			x = &held
+		} else if slices.Contains(strings.Fields("people_r people_t1 people_t6"), name) {
+			x = &talk
 		}
-		if left*100 > percent*n || changed*100 > most*len(harmless) {
-			t.Errorf("%s: more than %d %% of the secrets are left, or too many texts change", name, percent)
+		*x = sum{x.left + left, x.secrets + n, x.changed + changed, x.harmless + len(harmless), x.percent}
+	}
+	for _, x := range []sum{learned, held, talk} {
+		t.Logf("left %d of %d, changed %d of %d", x.left, x.secrets, x.changed, x.harmless)
+		if x.left*100 > x.percent*x.secrets || x.changed*50 > x.harmless {
+			t.Errorf("more than %d %% of the secrets are left, or more than 2 %% of the texts change", x.percent)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (c *scan) readAssigned(i int) int {
 	}
 	end = c.wordEnd(i)
 	if at, labelled := c.value(i, end); at > i && (labelled || run(c.s, i, letter|under|dash|dot) >= at-1 &&
-		!(c.s[at-1] == '=' && c.closeTo(i, 3))) {
+		!(c.closeTo(i, 8) && (c.s[at-1] == '=' || c.v.encodes(at-1, '\\')))) {
 		return at // -var=password=SECRET, CREDENTIALS=bob:SECRET; not password=Sun=flower
 	}
 	if hi := c.phrase(i, end); hi > 0 {

@@ -394,15 +394,17 @@ func message(v string) bool {
 	}
 	// Validation has it below the name of the field: {"password": "This field may not be blank."}. A pass phrase has
 	// words, too, but hardly any that sentences are made with.
-	n, stops := 0, 0
+	n, stops, says := 0, 0, 0
 	for w := range strings.FieldsSeq(v) {
 		if w = strings.Trim(w, ".,!?()"); digits(w) && run(w, 0, digit) < len(w) {
 			return false
 		}
 		n++
-		if has("stopWords", w) {
+		if has("validating", w) {
+			says++
+		} else if has("stopWords", w) {
 			stops++
 		}
 	}
-	return n >= 3 && stops > 0 && 4*stops >= n && !spaceJoined(v)
+	return says > 1 || says == 1 && 2*(stops+1) >= n || n >= 3 && stops > 0 && 4*stops >= n && !spaceJoined(v)
 }
