@@ -86,7 +86,12 @@ func (c *scan) isLabel(lo, hi int) bool {
 // is reports whether all of v has the form that data/patterns.txt describes by a name.
 func is(name, v string) bool {
 	// Most words are of letters and digits only, and none of these forms is but those that a digit begins.
-	return (v == "" || run(v, 0, alnum) < len(v) || class[v[0]]&letter == 0) && patterns[name].MatchString(v)
+	if v != "" && run(v, 0, alnum) == len(v) && class[v[0]]&letter != 0 {
+		return false
+	}
+	return slices.ContainsFunc(patterns[name], func(f form) bool {
+		return strings.ContainsAny(v, f.signs) && f.whole.MatchString(v)
+	})
 }
 
 // known returns the kind of what is no secret in most places, anOther for the rest.

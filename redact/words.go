@@ -55,17 +55,20 @@ func tableRows(file string) []string {
 //go:embed data/patterns.txt
 var patternsFile string
 
-// patterns are the regular expressions of data/patterns.txt by name, of all rows of a name.
-var patterns map[string]*regexp.Regexp
+// form is a row of data/patterns.txt: a regular expression, and signs one of which is in what it matches.
+type form struct {
+	signs string
+	whole *regexp.Regexp
+}
 
-func readPatterns() map[string]*regexp.Regexp {
-	rows, all := map[string][]string{}, map[string]*regexp.Regexp{}
+// patterns are the rows of data/patterns.txt by name.
+var patterns map[string][]form
+
+func readPatterns() map[string][]form {
+	all := map[string][]form{}
 	for _, line := range tableRows(patternsFile) {
-		name, pattern, _ := strings.Cut(line, "\t")
-		rows[name] = append(rows[name], pattern)
-	}
-	for name, list := range rows {
-		all[name] = regexp.MustCompile(`(?s)^(?:` + strings.Join(list, "|") + `)$`)
+		column := strings.Split(line, "\t")
+		all[column[0]] = append(all[column[0]], form{column[1], regexp.MustCompile(`(?s)^(?:` + column[2] + `)$`)})
 	}
 	return all
 }
