@@ -42,7 +42,12 @@ func (c *scan) readToken(i int) int {
 	}
 	// password=Sun&fl0wer;42 is one value, and so is that of password: Sun&fl0wer;42. Elsewhere such signs part words.
 	sign := skipBack(s, i, max(c.floor, i-4), " ")
-	if sign > 0 && oneByteOf("=:", s[sign-1]) && (!oneByteOf("([{", s[i]) || strings.HasPrefix(s[i:], "[[")) && !isURL(s, i) {
+	assigned := sign > 0 && oneByteOf("=:", s[sign-1])
+	if hi := until(s, i, maxJudged, "]})\n;"); assigned && c.closeTo(i, 6) && is("bytes", s[i:hi]) {
+		c.judge(token{lo: i, hi: hi, given: "bytes"}) // [12, 201, 77, …]
+		return hi
+	}
+	if assigned && (!oneByteOf("([{", s[i]) || strings.HasPrefix(s[i:], "[[")) && !isURL(s, i) {
 		return c.readAssigned(i)
 	}
 	switch b := s[i]; {
@@ -318,8 +323,9 @@ func nameFollows(s string, i int) bool {
 // closesString reports whether the quote at i ends a string, as in "password=" + password, rather than beginning one:
 // what follows it is a sign that goes on after a string, which few secrets begin with.
 func (c *scan) closesString(i int) bool {
-	if i > 0 && i+1 < len(c.s) && oneByteOf("=(, ", c.s[i-1]) && oneByteOf("+;]}.&|%:", c.s[i+1]) {
-		return false // f("&SECRET")
+	if i > 1 && i+1 < len(c.s) && (oneByteOf("=(, ", c.s[i-1]) || c.s[i-1] == ':' && oneByteOf(quotes, c.s[i-2])) &&
+		oneByteOf("+;]}.&|%:", c.s[i+1]) {
+		return false // f("&SECRET"), "password":"}SECRET"
 	}
 	return i+1 == len(c.s) || oneByteOf(" ,)+;]}.&|%\n\r:", c.s[i+1])
 }

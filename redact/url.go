@@ -87,6 +87,10 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 		limit++
 	}
 	colon := part(begin, limit, ":@/?#")
+	end := part(colon, limit, "/?#")
+	if k := part(colon, end, ":"); part(k, end, "@") < end {
+		colon = k // https://bob@example.com:SECRET@host: an address of mail is the user
+	}
 	user := s[begin:colon]
 	if colon == limit || s[colon] != ':' {
 		return unless(colon == limit || s[colon] != '@' || len(user) < 20 || !random(user, true), begin, colon)

@@ -394,15 +394,25 @@ func noPassword(v string) bool { return blank(v) || has("passwordWords", v) }
 
 // message reports whether v says something about a secret: "required", "This field may not be blank."
 func message(v string) bool {
-	if strings.IndexByte(v, ' ') < 0 {
-		return has("validation", strings.TrimSuffix(v, "."))
-	}
 	// Validation has it below the name of the field: {"password": "This field may not be blank."}. A pass phrase has
 	// words, too, but hardly any that sentences are made with.
-	n, stops, says := 0, 0, 0
+	n, stops, _ := wordsOfMessage(v)
+	return has("validation", strings.TrimSuffix(v, ".")) || validates(v) ||
+		n >= 3 && stops > 0 && 4*stops >= n && !spaceJoined(v)
+}
+
+// validates reports whether v says what a secret must be: "must contain at least 1 number".
+func validates(v string) bool {
+	n, stops, says := wordsOfMessage(v)
+	return says > 1 || says == 1 && 2*(stops+1) >= n && n > 1
+}
+
+// wordsOfMessage counts the words of v, those that sentences are made with, and those of validation; none where a word
+// has a digit, as the words of messages have not.
+func wordsOfMessage(v string) (n, stops, says int) {
 	for w := range strings.FieldsSeq(v) {
 		if w = strings.Trim(w, ".,!?()"); digits(w) && run(w, 0, digit) < len(w) {
-			return false
+			return 0, 0, 0
 		}
 		n++
 		if has("validating", w) {
@@ -411,5 +421,5 @@ func message(v string) bool {
 			stops++
 		}
 	}
-	return says > 1 || says == 1 && 2*(stops+1) >= n || n >= 3 && stops > 0 && 4*stops >= n && !spaceJoined(v)
+	return n, stops, says
 }
