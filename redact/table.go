@@ -106,7 +106,7 @@ func (c *scan) header(i, n, from int, line string) (secrets bool) {
 	for _, cell := range c.cells(line, columnSigns[n].header) {
 		name := line[cell.lo:cell.hi]
 		if n >= drawn && (name == "" || len(name) > 40 || strings.Count(name, " ") > 2 ||
-			strings.ContainsAny(name, noNames) || n == len(columnSigns)-1 && digits(name[:1])) {
+			strings.ContainsAny(name, noNames) || digits(name[:1])) {
 			return false // a list in code or prose
 		}
 		secret := name == "Value" && strings.HasPrefix(line, "KeyName") || // of Azure

@@ -39,15 +39,15 @@ func (c *scan) readToken(i int) int {
 		return c.readString(i)
 	case strings.HasPrefix(s[i:], "[redacted:"), strings.HasPrefix(s[i:], Marker):
 		return pastMarker(s, i)
+	case oneByteOf("[{(", s[i]) && c.closeTo(i, 40): // key = []byte{12, 201, 77, …}
+		if hi := until(s, i+1, maxHeader, "]};"); is("bytes", s[i+1:hi]) {
+			c.judge(token{lo: skip(s, i+1, hi, blanks), hi: skipBack(s, hi, i+1, blanks+","), given: "bytes"})
+			return hi
+		}
 	}
 	// password=Sun&fl0wer;42 is one value, and so is that of password: Sun&fl0wer;42. Elsewhere such signs part words.
 	sign := skipBack(s, i, max(c.floor, i-4), " ")
-	assigned := sign > 0 && oneByteOf("=:", s[sign-1])
-	if hi := until(s, i, maxJudged, "]})\n;"); assigned && c.closeTo(i, 6) && is("bytes", s[i:hi]) {
-		c.judge(token{lo: i, hi: hi, given: "bytes"}) // [12, 201, 77, …]
-		return hi
-	}
-	if assigned && (!oneByteOf("([{", s[i]) || strings.HasPrefix(s[i:], "[[")) && !isURL(s, i) {
+	if sign > 0 && oneByteOf("=:", s[sign-1]) && (!oneByteOf("([{", s[i]) || strings.HasPrefix(s[i:], "[[")) && !isURL(s, i) {
 		return c.readAssigned(i)
 	}
 	switch b := s[i]; {

@@ -119,7 +119,7 @@ func known(v string) kind {
 func stops(v string) bool {
 	return has("stopWords", strings.TrimRight(v, ".,:;!?")) || has("stateWords", v) ||
 		has("stopWords", v[:max(0, strings.IndexAny(v, "|;,"))]) || strings.HasPrefix(v, "min:") || // required|min:8
-		identifierPath(v) && has("stopWords", v[strings.LastIndexByte(v, '.')+1:]) || // Optional.empty
+		identifierPath(v) && has("validation", v[strings.LastIndexByte(v, '.')+1:]) || // Optional.empty
 		number(v) && len(v) < 4 || strings.Contains(v, `:"`)
 }
 
