@@ -88,13 +88,29 @@ func (c *scan) readAssigned(i int) int {
 // phrase judges the words from i to the end of the line, or of the sentence, if they may be a phrase of several words,
 // the first of which ends at end: passphrase: three words more. It returns the end of the phrase, 0 where none is.
 func (c *scan) phrase(i, end int) int {
-	hi := skipBack(c.s, until(c.s, i, maxJudged, ".;\n\"(<"), i, blanks)
-	if v := c.s[i:hi]; hi > end && c.s[end] == ' ' && strings.IndexByte(v, ',') < 0 &&
-		(spaceJoined(v) || run(v, 0, letter|foreign|space) == len(v) && c.afterPhrase(i)) &&
+	hi := skipBack(c.s, until(c.s, i, maxJudged, ".,;\n\"()<"), i, blanks)
+	if v := c.s[i:hi]; hi > end && c.s[end] == ' ' &&
+		(spaceJoined(v) || run(v, 0, alnum|foreign|space) == len(v) && (c.ownLine(i) || c.afterPhrase(i))) &&
 		c.judge(token{lo: i, hi: hi, given: "line"}) {
 		return hi
 	}
 	return 0
+}
+
+// leadsToPhrase reports whether what is before i leads from a label to a phrase: the password for the server is …, or a
+// line of its own below the label.
+func (c *scan) leadsToPhrase(i int) bool {
+	if c.ownLine(i) || i > 0 && oneByteOf("\n>", c.s[i-1]) && c.afterPhrase(i) {
+		return true
+	}
+	last := skipBack(c.s, i, 0, " ")
+	return has("verbs", c.s[since(c.s, last, max(0, last-8), blanks):last]) && c.closeTo(i, 48)
+}
+
+// ownLine reports whether a line begins with i, soon after a label that has no value in its own.
+func (c *scan) ownLine(i int) bool {
+	last := skipBack(c.s, i, max(0, i-8), " \t")
+	return last > 0 && c.s[last-1] == '\n' && c.closeTo(i, 12)
 }
 
 // afterPhrase reports whether the label before i is the name of a phrase of several words: a passphrase, a mnemonic.
@@ -118,7 +134,7 @@ func (c *scan) readWord(i int) int {
 	if k := strings.Index(s[i:end], TruncatedMarker); k > 0 {
 		end = i + k
 	}
-	if strings.HasSuffix(s[:i], " is ") && c.closeTo(i, 8) || i > 0 && oneByteOf("\n>", s[i-1]) && c.afterPhrase(i) {
+	if c.leadsToPhrase(i) {
 		if hi := c.phrase(i, end); hi > 0 {
 			return hi
 		}
@@ -228,7 +244,7 @@ func (c *scan) readString(i int) int {
 // between words: 用SECRET作为令牌.
 func border(s string, i, end int) bool {
 	return (class[s[i]]^class[s[end]])&foreign != 0 && max(s[i], s[end]) >= 0xe3 &&
-		(class[s[i]]&foreign == 0 || run(s, end, visible) > end+4) // 김치찌개123! is a password
+		(class[s[i]]&foreign == 0 || class[s[end]]&alnum != 0 && run(s, end, visible) > end+4) // 김치찌개123! is a password
 }
 
 // wordEnd returns the end of a value without quotes.
