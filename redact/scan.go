@@ -30,11 +30,11 @@ type scan struct {
 	wordFrom, wordTo int // the value last asked for
 	wordQuery        bool
 	closed           closedQuote
-	commands         int     // are read up to here
-	asked            token   // that is judged
-	given            []token // that tables and commands show
-	cellsOf          []span  // of a row
-	columns          []bool  // of the table: whether their names are those of secrets
+	commands         int      // are read up to here
+	asked            token    // that is judged
+	given            []token  // that tables and commands show
+	cellsOf          []span   // of a row
+	columns          []string // of the table: the classes of labels that are their names, empty for others
 	labels           []label
 	firstLabel       int       // that may be near
 	far              bool      // words that no label is near are judged, too

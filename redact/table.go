@@ -53,7 +53,7 @@ func (c *scan) inserted(l label) {
 			}
 			at = until(s, at, maxJudged, ",()")
 			if k == n {
-				c.give(lo, at, "secret")
+				c.give(lo, at, l.class)
 			}
 		}
 		at = skip(s, skip(s, at, at+1, ")"), len(s), blanks+",")
@@ -109,16 +109,23 @@ func (c *scan) header(i, n, from int, line string) (secrets bool) {
 			strings.ContainsAny(name, noNames) || digits(name[:1])) {
 			return false // a list in code or prose
 		}
-		secret := name == "Value" && strings.HasPrefix(line, "KeyName") || // of Azure
-			c.r.classify(name) != notSecret
+		class := c.r.classify(name).String()
+		if name == "Value" && strings.HasPrefix(line, "KeyName") { // of Azure
+			class = secret.String()
+		}
 		for _, l := range c.labels[i:] {
 			if l.lo >= from+cell.hi {
 				break
 			}
-			secret = secret || l.lo >= from+cell.lo && l.hi == from+cell.hi && l.class != hint
+			if class == notSecret.String() && l.lo >= from+cell.lo && l.hi == from+cell.hi && l.class != hint {
+				class = l.class
+			}
 		}
-		c.columns = append(c.columns, secret)
-		secrets = secrets || secret
+		if class == notSecret.String() {
+			class = ""
+		}
+		c.columns = append(c.columns, class)
+		secrets = secrets || class != ""
 	}
 	return secrets
 }
@@ -170,12 +177,12 @@ func (c *scan) row(at, end int, sign string) bool {
 		return false
 	}
 	for n, v := range cells {
-		if c.columns[n] && (sign != aligned || strings.IndexByte(line[v.lo:v.hi], ' ') < 0) {
+		if c.columns[n] != "" && (sign != aligned || strings.IndexByte(line[v.lo:v.hi], ' ') < 0) {
 			lo := at + v.lo
 			for strings.HasPrefix(c.s[lo:at+v.hi], "<") && lo < at+v.hi { // <code>SECRET</code>
 				lo = until(c.s, lo, at+v.hi-lo, ">") + 1
 			}
-			c.give(lo, until(c.s, lo, at+v.hi-lo, "<"), "secret")
+			c.give(lo, until(c.s, lo, at+v.hi-lo, "<"), c.columns[n])
 		}
 	}
 	return true

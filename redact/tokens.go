@@ -75,7 +75,7 @@ func (c *scan) readAssigned(i int) int {
 	}
 	end = c.wordEnd(i)
 	if at, labelled := c.value(i, end); at > i && (labelled || run(c.s, i, letter|under|dash|dot) >= at-1 &&
-		!(c.closeTo(i, 8) && (c.s[at-1] == '=' || c.v.encodes(at-1, '\\')))) {
+		!(c.closeTo(i, 8) && (c.s[at-1] == '=' || c.v.encodes(at-1, '\\') || c.afterNames(i, "ofPasswords")))) {
 		return at // -var=password=SECRET, CREDENTIALS=bob:SECRET; not password=Sun=flower
 	}
 	if hi := c.phrase(i, end); hi > 0 {
@@ -90,7 +90,7 @@ func (c *scan) readAssigned(i int) int {
 func (c *scan) phrase(i, end int) int {
 	hi := skipBack(c.s, until(c.s, i, maxJudged, ".,;\n\"()<"), i, blanks)
 	if v := c.s[i:hi]; hi > end && c.s[end] == ' ' &&
-		(spaceJoined(v) || run(v, 0, alnum|foreign|space) == len(v) && (c.ownLine(i) || c.afterPhrase(i))) &&
+		(spaceJoined(v) || run(v, 0, alnum|foreign|space) == len(v) && (c.ownLine(i) || c.afterNames(i, "ofPhrases"))) &&
 		c.judge(token{lo: i, hi: hi, given: "line"}) {
 		return hi
 	}
@@ -100,7 +100,7 @@ func (c *scan) phrase(i, end int) int {
 // leadsToPhrase reports whether what is before i leads from a label to a phrase: the password for the server is …, or a
 // line of its own below the label.
 func (c *scan) leadsToPhrase(i int) bool {
-	if c.ownLine(i) || i > 0 && oneByteOf("\n>", c.s[i-1]) && c.afterPhrase(i) {
+	if c.ownLine(i) || i > 0 && oneByteOf("\n>", c.s[i-1]) && c.afterNames(i, "ofPhrases") {
 		return true
 	}
 	last := skipBack(c.s, i, 0, " ")
@@ -113,10 +113,10 @@ func (c *scan) ownLine(i int) bool {
 	return last > 0 && c.s[last-1] == '\n' && c.closeTo(i, 12)
 }
 
-// afterPhrase reports whether the label before i is the name of a phrase of several words: a passphrase, a mnemonic.
-func (c *scan) afterPhrase(i int) bool {
+// afterNames reports whether the name of the label before i has a word of a list: ofPhrases, such as mnemonic.
+func (c *scan) afterNames(i int, list string) bool {
 	l, _ := c.beside(&token{lo: i, hi: i})
-	return l != nil && i-l.hi < 24 && slices.ContainsFunc(words["ofPhrases"], func(name string) bool {
+	return l != nil && i-l.hi < 24 && slices.ContainsFunc(words[list], func(name string) bool {
 		return indexFold(c.s[l.lo:l.hi], name) >= 0
 	})
 }

@@ -63,7 +63,7 @@ func (v *view) hides(at, i int, sign byte) bool { return v.encodes(at, sign) && 
 
 // hiding are what hides text begins with.
 var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "=\n", "=\r\n", "^\n", "^\r\n",
-	"`\n", "`\r\n", "<t", "</t", "\xe2\x80", "\xc2", "\xef\xbb\xbf", "「", "」", "『", "』"}
+	"`\n", "`\r\n", "<t", "</t", "<![CDATA[", "]]>", "\xe2\x80", "\xc2", "\xef\xbb\xbf", "「", "」", "『", "』"}
 
 // normalize sets the view to that of s. Most texts hide nothing: those have no view of their own. In the others, too,
 // most bytes hide nothing, so what hides text is searched for by its beginnings, rather than each byte looked at.
@@ -114,7 +114,12 @@ func decode(s string, i int) (c rune, n int) {
 		}
 		return -1, controlSequence(s, i)
 	case '<':
+		if strings.HasPrefix(s[i:], "<![CDATA[") {
+			return '"', len("<![CDATA[")
+		}
 		return tableTag(s, i)
+	case ']':
+		return '"', len("]]>")
 	case '\\':
 		return backslashed(s, i)
 	case '=':
