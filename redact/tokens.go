@@ -291,14 +291,18 @@ func groupsEnd(s string, i, end int) int {
 		(byChance(strings.ReplaceAll(s[i:hi], " ", ""), 48) || look(s[i:hi]).turns > 3) {
 		return hi
 	}
-	for end >= i+3 && end < min(i+10, len(s)) && s[end] == ' ' && strings.Trim(s[i:end], "0123456789 ") == "" {
-		next := run(s, end+1, digit)
-		if next < end+4 || next > end+7 {
+	hi := end
+	for hi >= i+2 && hi < min(i+10, len(s)) && s[hi] == ' ' && strings.Trim(s[i:hi], "0123456789 ") == "" {
+		next := run(s, hi+1, digit)
+		if next < hi+3 || next > hi+7 {
 			break
 		}
-		end = next
+		hi = next
 	}
-	return end
+	if countDigits(s[i:hi]) < 6 {
+		return end
+	}
+	return hi
 }
 
 func wordStop(s string, i int, query bool) int {
