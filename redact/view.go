@@ -113,13 +113,8 @@ func decode(s string, i int) (c rune, n int) {
 			return ' ', controlSequence(s, i)
 		}
 		return -1, controlSequence(s, i)
-	case '<':
-		if strings.HasPrefix(s[i:], "<![CDATA[") {
-			return '"', len("<![CDATA[")
-		}
-		return tableTag(s, i)
-	case ']':
-		return '"', len("]]>")
+	case '<', ']':
+		return markup(s, i)
 	case '\\':
 		return backslashed(s, i)
 	case '=':
@@ -305,8 +300,14 @@ func ofPath(s string, i, n int) bool {
 	return parts == 1 || n%2 == 0 && skip(s, host, len(s), `\`)-host == n/2
 }
 
-// tableTag decodes the tag of a table of HTML at i, so that its rows and cells are those of any table.
-func tableTag(s string, i int) (c rune, n int) {
+// markup decodes the tag of a table of HTML at i, so that its rows and cells are those of any table, and what XML has
+// before and after a string, as a quote.
+func markup(s string, i int) (c rune, n int) {
+	for _, quote := range [...]string{"<![CDATA[", "]]>"} {
+		if strings.HasPrefix(s[i:], quote) {
+			return '"', len(quote)
+		}
+	}
 	k := i + 1
 	name := strings.TrimPrefix(s[k:min(len(s), k+4)], "/")
 	if len(name) < 3 || name[0] != 't' || !oneByteOf("dhr", name[1]) || !oneByteOf("> ", name[2]) {
