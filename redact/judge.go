@@ -217,7 +217,8 @@ func (c *scan) mayBe(t *token) bool {
 	// Placeholders and markers are no secrets anywhere, so they are no clues. The program that learns weights judges
 	// what shapes have found, too.
 	switch learning := c.r.trace != nil && c.r.trace.clued != nil; {
-	case t.hi-t.lo < 2, blank(v), t.quoted && validates(v), c.taken(t.lo, t.hi) && !learning, strings.HasSuffix(c.s[:t.lo], ";base64,"):
+	case t.hi-t.lo < 2, blank(v), t.quoted && validates(v), c.taken(t.lo, t.hi) && !learning,
+		strings.HasSuffix(c.s[:t.lo], ";base64,"):
 		return false
 	case !label:
 		return c.far && c.mayBeFar(t, v, hinted)

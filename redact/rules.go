@@ -50,7 +50,8 @@ func placingOf(names string) (where placing) {
 var rulesFile string
 
 // functions are the matchers of what no row describes.
-var functions = map[string]matcher{"@keyTail": keyTail, "@urlTail": urlTail, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
+var functions = map[string]matcher{"@keyTail": keyTail, "@urlTail": urlTail, "@urlPassword": urlPassword,
+	"@beforeHost": beforeHost}
 
 var rules []*rule
 

@@ -22,8 +22,8 @@ const (
 //	| bob  | SECRET   |
 func (c *scan) tables() {
 	for i, done := 0, 0; i < len(c.labels); i++ {
-		// All labels of a line are read at once, and the rows below it once.
 		c.inserted(c.labels[i])
+		// All labels of a line are read at once, and the rows below it once.
 		if at := c.labels[i].lo; at >= done && c.labels[i].class != hint {
 			from, to := c.line(at)
 			if done = to + 1; to-from <= 2<<10 {
@@ -36,15 +36,12 @@ func (c *scan) tables() {
 // inserted notes the values of the column l of SQL: INSERT INTO users (name, password) VALUES ('bob', 'SECRET'), (…).
 func (c *scan) inserted(l label) {
 	s := c.s
-	if l.class == hint || l.hi >= len(s) {
+	from, to := since(s, l.lo, max(0, l.lo-maxStatement), "(;"), until(s, min(l.hi, len(s)), maxStatement, ");")
+	at := skip(s, to, len(s), ")"+blanks)
+	if l.class == hint || from == 0 || s[from-1] != '(' || at+6 > len(s) || !equalFold(s[at:at+6], "values") {
 		return
 	}
-	from, to := since(s, l.lo, max(0, l.lo-maxStatement), "(;"), until(s, l.hi, maxStatement, ");")
-	at := skip(s, to, len(s), ") \t\r\n")
-	if from == 0 || s[from-1] != '(' || at+6 > len(s) || !equalFold(s[at:at+6], "values") {
-		return
-	}
-	n := strings.Count(s[from:l.lo], ",")
+	n := strings.Count(s[from:l.lo], ",") // columns before it
 	for at = skip(s, at+6, len(s), blanks); at < len(s) && s[at] == '(' && c.afford(1); {
 		for k := 0; k == 0 || at < len(s) && s[at] == ','; k++ {
 			lo := skip(s, at+1, len(s), blanks)
@@ -109,20 +106,19 @@ func (c *scan) header(i, n, from int, line string) (secrets bool) {
 			strings.ContainsAny(name, noNames) || digits(name[:1])) {
 			return false // a list in code or prose
 		}
-		class := c.r.classify(name).String()
-		if name == "Value" && strings.HasPrefix(line, "KeyName") { // of Azure
+		class := ""
+		if k := c.r.classify(name); k != notSecret {
+			class = k.String()
+		} else if name == "Value" && strings.HasPrefix(line, "KeyName") { // of Azure
 			class = secret.String()
 		}
 		for _, l := range c.labels[i:] {
 			if l.lo >= from+cell.hi {
 				break
 			}
-			if class == notSecret.String() && l.lo >= from+cell.lo && l.hi == from+cell.hi && l.class != hint {
+			if class == "" && l.lo >= from+cell.lo && l.hi == from+cell.hi && l.class != hint {
 				class = l.class
 			}
-		}
-		if class == notSecret.String() {
-			class = ""
 		}
 		c.columns = append(c.columns, class)
 		secrets = secrets || class != ""

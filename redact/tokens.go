@@ -40,7 +40,7 @@ func (c *scan) readToken(i int) int {
 	case strings.HasPrefix(s[i:], "[redacted:"), strings.HasPrefix(s[i:], Marker):
 		return pastMarker(s, i)
 	case oneByteOf("[{(", s[i]) && c.closeTo(i, 40): // key = []byte{12, 201, 77, …}
-		if hi := until(s, i+1, maxHeader, "]};"); is("bytes", s[i+1:hi]) {
+		if hi := until(s, i+1, 4*maxJudged, "]};"); is("bytes", s[i+1:hi]) {
 			c.judge(token{lo: skip(s, i+1, hi, blanks), hi: skipBack(s, hi, i+1, blanks+","), given: "bytes"})
 			return hi
 		}
@@ -113,7 +113,8 @@ func (c *scan) ownLine(i int) bool {
 	return last > 0 && c.s[last-1] == '\n' && c.closeTo(i, 12)
 }
 
-// afterNames reports whether the name of the label before i has a word of a list: ofPhrases, such as mnemonic.
+// afterNames reports whether the name of the label before i has a word of a list of data/words.txt: of ofPhrases, for
+// one, as mnemonic has.
 func (c *scan) afterNames(i int, list string) bool {
 	l, _ := c.beside(&token{lo: i, hi: i})
 	return l != nil && i-l.hi < 24 && slices.ContainsFunc(words[list], func(name string) bool {
@@ -283,8 +284,8 @@ func (c *scan) inQuery(i int) bool {
 	return name > 0 && name < i && c.s[i-1] == '=' && oneByteOf("?&", c.s[name-1])
 }
 
-// groupsEnd returns the end of the groups of digits, the first of which is s[i:end], or end: the code is 381 954. Four
-// groups of four letters are a password that Google makes for a program.
+// groupsEnd returns the end of the groups of digits, the first of which is s[i:end], or end: the code is 381 954, or 70
+// 31 84. Four groups of four letters are a password that Google makes for a program.
 func groupsEnd(s string, i, end int) int {
 	if hi := i + 19; end == i+4 && hi <= len(s) && run(s[:hi], i, lower|digit|space) == hi &&
 		s[i+9] == ' ' && s[i+14] == ' ' && strings.Count(s[i:hi], " ") == 3 &&
