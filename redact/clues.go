@@ -38,16 +38,15 @@ func readClues() {
 	w.hashes, w.weights = make([]uint32, cluePlaces), make([]int8, cluePlaces)
 	spaces := strings.NewReplacer("·", " ", "␀", "")
 	for _, line := range tableRows(cluesFile) {
-		name, rest, more := strings.Cut(line, " ")
+		name, rest, _ := strings.Cut(line, " ")
+		number, rest, more := strings.Cut(rest, " ")
 		name = spaces.Replace(name)
+		n, _ := strconv.Atoi(number)
 		for more {
-			var text, number string
-			text, rest, _ = strings.Cut(rest, " ")
-			number, rest, more = strings.Cut(rest, " ")
-			if holds(text, foreign) {
+			var text string
+			if text, rest, more = strings.Cut(rest, " "); holds(text, foreign) {
 				text = spaces.Replace(text)
 			}
-			n, _ := strconv.Atoi(number)
 			h := hashOf(name, text)
 			i := h % cluePlaces
 			for w.hashes[i] != 0 && w.hashes[i] != h {

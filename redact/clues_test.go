@@ -364,18 +364,19 @@ func TestClues(t *testing.T) {
 
 // writeClues writes the weights in the place of those that the file has.
 func writeClues(t *testing.T, weights map[uint32]float64, names map[uint32]string) {
-	pairs := map[string][]string{}
+	texts := map[string][]string{} // of clues by their name and weight
 	for h, w := range weights {
 		if n := int(math.Round(max(-127, min(127, w*scale)))); n != 0 { // what counts for little takes most space
 			name, text, _ := strings.Cut(strings.ReplaceAll(names[h], " ", "·"), "=")
-			pairs[name] = append(pairs[name], fmt.Sprintf("%s %d", cmp.Or(text, "␀"), n))
+			row := fmt.Sprintf("%s %d", name, n)
+			texts[row] = append(texts[row], cmp.Or(text, "␀"))
 		}
 	}
 	cluesFile = strings.Join(strings.SplitAfterN(cluesFile, "\n", 4)[:3], "")
-	for _, name := range slices.Sorted(maps.Keys(pairs)) {
-		slices.Sort(pairs[name])
-		for row := range slices.Chunk(pairs[name], 8) {
-			cluesFile += name + " " + strings.Join(row, " ") + "\n"
+	for _, row := range slices.Sorted(maps.Keys(texts)) {
+		slices.Sort(texts[row])
+		for some := range slices.Chunk(texts[row], 12) {
+			cluesFile += row + " " + strings.Join(some, " ") + "\n"
 		}
 	}
 	testscale.Must(t, os.WriteFile("data/clues.txt", []byte(cluesFile), 0o644))
