@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -137,8 +136,9 @@ func (l *Limits) UnmarshalYAML(n *yaml.Node) error {
 		if name != "duration" || err != nil {
 			err = v.Decode(&f)
 		}
-		if err != nil || math.IsNaN(f) {
-			return fmt.Errorf("line %d: %s is %q; use a number, or of the duration one such as 90s", v.Line, name, v.Value)
+		if err != nil || !(f >= 0) { // also NaN
+			return fmt.Errorf("line %d: %s is %q; use a number of 0 or more, or of the duration one such as 90s",
+				v.Line, name, v.Value)
 		}
 		(*l)[name] = Limit(f)
 	}

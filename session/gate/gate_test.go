@@ -367,6 +367,7 @@ func TestAWrongGateNamesThePlace(t *testing.T) {
 		"version: 1\nassertions:\n  - {not_called: {tool: x, at_most: 2}}":    "not_called bounds no number",
 		"version: 1\nassertions:\n  - {called: {tool: x, at_most: 0}}":        "times or at_most is too small",
 		"version: 1\nassertions:\n  - {max: {tokens: .nan}}":                  `tokens is ".nan"; use a number`,
+		"version: 1\nassertions:\n  - {max: {tokens: -5}}":                    `tokens is "-5"; use a number of 0 or more`,
 		"version: 1\nassertions:\n  - {not_called: {tool: x, outcome: eror}}": `outcome is "eror"; use ok, failed, denied, lost, open`,
 		"version: 1\nassertions:\n  - {status: x, share: 1.5}\n":              "share is 1.5",
 		"version: 1\nassertions:\n  - {status: x, confidence: 0.9}\n":         "confidence needs a share below 1",
