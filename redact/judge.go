@@ -240,7 +240,7 @@ func (c *scan) mayBe(t *token) bool {
 // mayBeFar is mayBe for the token v that no label is near, or but a hint. Only what looks made by chance is worth the
 // time.
 func (c *scan) mayBeFar(t *token, v string, hinted bool) bool {
-	if len(v) < 6 || len(v) == len(c.s) || strings.IndexByte(v, ' ') >= 0 ||
+	if len(v) < 6 && !(hinted && len(v) >= 4 && digits(v)) || len(v) == len(c.s) || strings.IndexByte(v, ' ') >= 0 ||
 		!digits(v) && !strings.ContainsAny(strings.TrimRight(v, "?!"), passwordMarks) && strings.Count(v, "-") < 2 &&
 			!byChance(v, 40) || !hinted && !byItself(v) {
 		return false

@@ -39,11 +39,10 @@ func (c *scan) readToken(i int) int {
 		return c.readString(i)
 	case strings.HasPrefix(s[i:], "[redacted:"), strings.HasPrefix(s[i:], Marker):
 		return pastMarker(s, i)
-	case oneByteOf("[{(", s[i]) && c.closeTo(i, 40): // key = []byte{12, 201, 77, …}
-		if hi := until(s, i+1, 4*maxJudged, "]};"); is("bytes", s[i+1:hi]) {
-			c.judge(token{lo: skip(s, i+1, hi, blanks), hi: skipBack(s, hi, i+1, blanks+","), given: "bytes"})
-			return hi
-		}
+	}
+	if lo, hi := c.bytesAt(i); hi > 0 {
+		c.judge(token{lo: lo, hi: hi, given: "bytes"})
+		return hi
 	}
 	// password=Sun&fl0wer;42 is one value, and so is that of password: Sun&fl0wer;42. Elsewhere such signs part words.
 	sign := skipBack(s, i, max(c.floor, i-4), " ")
@@ -55,6 +54,23 @@ func (c *scan) readToken(i int) int {
 		return i + 1
 	}
 	return c.readWord(i)
+}
+
+// bytesAt returns the bounds of a key as a list of bytes at i, soon after a label: [12, 201, 77, …], c7 0e 91 5a …; 0, 0
+// where none is.
+func (c *scan) bytesAt(i int) (lo, hi int) {
+	s := c.s
+	switch {
+	case oneByteOf("[{(", s[i]) && c.closeTo(i, 40):
+		hi = until(s, i+1, 4*maxJudged, "]};")
+		return unless(!is("bytes", s[i+1:hi]), skip(s, i+1, hi, blanks), skipBack(s, hi, i+1, blanks+","))
+	case i+2 < len(s) && oneByteOf(" :", s[i+2]) && run(s[:i+2], i, hexSet) == i+2 && c.closeTo(i, 64):
+		for hi = i + 2; hi+3 <= len(s) && s[hi] == s[i+2] && run(s[:hi+3], hi+1, hexSet) == hi+3; {
+			hi += 3
+		}
+		return unless(hi < i+8*3-1, i, hi)
+	}
+	return 0, 0
 }
 
 // readAssigned judges what is assigned to a name, which may have any sign in it.
@@ -326,6 +342,8 @@ func wordStop(s string, i int, query bool) int {
 			// In the query of a URL: ?password=SECRET&page=2, ?password=SECRET#top. Elsewhere a password may hold
 			// both: password=sunflower&42.
 			query && (c == '&' || c == '#'),
+			// 验证码:384916,5分钟内有效
+			c == ',' && end-i >= 4 && run(s[:end], i, digit) == end,
 			// パスワードはSECRETです
 			c >= 0xe3 && class[s[i]]&foreign == 0 && c < 0xf0,
 			strings.HasPrefix(rest, "，") || strings.HasPrefix(rest, "。") || strings.HasPrefix(rest, "」"):
