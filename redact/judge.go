@@ -295,7 +295,7 @@ func (c *scan) clued(t *token) bool {
 	c.score, c.noted = 0, nil
 	c.clues(t)
 	secret := c.score > 0
-	if secret {
+	if secret && t.given == "" {
 		plain, ok := decoded(c.s[t.lo:t.hi])
 		secret = !ok || len(plain) < 8 || strings.IndexByte(plain, ' ') <= 0 // Base64 of a sentence
 	}
