@@ -65,6 +65,10 @@ func TestNilIsSafe(t *testing.T) {
 		t.Errorf("called %d methods, expected more", called)
 	}
 	ctx := context.Background()
+	if s, err := new(Tracer).ResumeSession(ctx, State{ID: "s", Agent: "a"}); s != nil || err != nil ||
+		new(Tracer).NewSession(ctx, SessionOptions{}) != nil {
+		t.Error("the zero tracer makes a session")
+	}
 	if SessionFromContext(ctx) != nil || RunFromContext(ctx) != nil ||
 		TurnFromContext(ctx) != nil || ToolFromContext(ctx) != nil {
 		t.Error("an empty context knows of work")

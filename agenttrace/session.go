@@ -87,7 +87,7 @@ type Session struct {
 //
 // Nothing is emitted until the session has a run or is changed.
 func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
-	if t == nil {
+	if t == nil || t.tracer == nil {
 		return nil
 	}
 	now := t.now()

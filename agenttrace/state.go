@@ -147,7 +147,7 @@ func (s *Session) State() State {
 // that was interrupted. A session store ends the calls too that began after the state was taken. Calls that wait
 // for a human go on waiting: with one of them the turn is pending, see [Run.ContinueTurn].
 func (t *Tracer) ResumeSession(ctx context.Context, state State) (*Session, error) {
-	if t == nil {
+	if t == nil || t.tracer == nil {
 		return nil, nil
 	}
 	if state.ID == "" || state.Agent == "" {

@@ -78,7 +78,7 @@ type Options struct {
 }
 
 // Tracer makes sessions. Make one with [New] per process and share it; it is
-// safe for concurrent use. A nil Tracer makes nil sessions.
+// safe for concurrent use. A nil Tracer and the zero Tracer make nil sessions.
 type Tracer struct {
 	tracer   trace.Tracer
 	live     *live // nil without events

@@ -447,3 +447,13 @@ func TestAProgramWithoutAProviderIsToldOnceThatNothingIsStored(t *testing.T) {
 		t.Errorf("nothing is to be stored, and reported: %q", handled)
 	}
 }
+
+func TestZeroTransportSends(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	client := http.Client{Transport: new(modelhttp.Transport)}
+	resp, err := client.Post(server.URL+"/v1/messages", "application/json", strings.NewReader("{}"))
+	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusNotFound {
+		t.Error(resp, err)
+	}
+}

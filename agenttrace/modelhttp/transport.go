@@ -77,7 +77,7 @@ type Options struct {
 }
 
 // Transport is an [http.RoundTripper] that records model calls as sessions. Make one per
-// process with [New], and share it; it is safe for concurrent use.
+// process with [New], and share it; it is safe for concurrent use. The zero Transport records nothing.
 type Transport struct {
 	tracer *agenttrace.Tracer
 	o      Options
