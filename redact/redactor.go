@@ -87,7 +87,8 @@ func spared(class keyClass, s string) bool {
 	}
 	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || is("reference", s) ||
 		is("constant", s) || // REPLACE_ME
-		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && is("blank", s) || message(s) || namesSecret(s) ||
+		class == countable && (number(s) || known(s) == aNumber) || s[0] == '<' && is("blank", s) ||
+		message(s) || namesSecret(s) ||
 		has("passwordWords", s) // {"password": "Passwort"} of a translation
 }
 

@@ -346,8 +346,8 @@ func encodedNames() (out []string) {
 }
 
 // encodedText matches Base64, or the digits, of a text that holds a secret. The names of secrets have three encodings
-// each, one for every place modulo three that they may begin at; where one is found, the whole run of Base64 is decoded,
-// and searched as any text.
+// each, one for every place modulo three that they may begin at; where one is found, the whole run of Base64 is
+// decoded, and searched as any text.
 func encodedText(c *scan, at, n int) (int, int) {
 	const maxAround = 8 << 10
 	lo := runBack(c.s, at, max(c.floor, at-maxAround), alnum|plusSlash)

@@ -21,11 +21,15 @@ const (
 //	|------|----------|
 //	| bob  | SECRET   |
 func (c *scan) tables() {
-	for i, done := 0, 0; i < len(c.labels); i++ {
-		c.inserted(c.labels[i])
+	done := 0
+	for i, l := range c.labels {
+		if l.class == hint {
+			continue
+		}
+		c.inserted(l)
 		// All labels of a line are read at once, and the rows below it once.
-		if at := c.labels[i].lo; at >= done && c.labels[i].class != hint {
-			from, to := c.line(at)
+		if l.lo >= done {
+			from, to := c.line(l.lo)
 			if done = to + 1; to-from <= 2<<10 {
 				done = max(done, c.table(i, from, to))
 			}
@@ -38,7 +42,7 @@ func (c *scan) inserted(l label) {
 	s := c.s
 	from, to := since(s, l.lo, max(0, l.lo-maxStatement), "(;"), until(s, min(l.hi, len(s)), maxStatement, ");")
 	at := skip(s, to, len(s), ")"+blanks)
-	if l.class == hint || from == 0 || s[from-1] != '(' || at+6 > len(s) || !equalFold(s[at:at+6], "values") {
+	if from == 0 || s[from-1] != '(' || at+6 > len(s) || !equalFold(s[at:at+6], "values") {
 		return
 	}
 	n := strings.Count(s[from:l.lo], ",") // columns before it

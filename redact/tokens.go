@@ -46,7 +46,8 @@ func (c *scan) readToken(i int) int {
 	}
 	// password=Sun&fl0wer;42 is one value, and so is that of password: Sun&fl0wer;42. Elsewhere such signs part words.
 	sign := skipBack(s, i, max(c.floor, i-4), " ")
-	if sign > 0 && oneByteOf("=:", s[sign-1]) && (!oneByteOf("([{", s[i]) || strings.HasPrefix(s[i:], "[[")) && !isURL(s, i) {
+	if sign > 0 && oneByteOf("=:", s[sign-1]) && (!oneByteOf("([{", s[i]) || strings.HasPrefix(s[i:], "[[")) &&
+		!isURL(s, i) {
 		return c.readAssigned(i)
 	}
 	switch b := s[i]; {
@@ -56,8 +57,8 @@ func (c *scan) readToken(i int) int {
 	return c.readWord(i)
 }
 
-// bytesAt returns the bounds of a key as a list of bytes at i, soon after a label: [12, 201, 77, …], c7 0e 91 5a …; 0, 0
-// where none is.
+// bytesAt returns the bounds of a key as a list of bytes at i, soon after a label: [12, 201, …], c7 0e 91 …; 0, 0 where
+// none is.
 func (c *scan) bytesAt(i int) (lo, hi int) {
 	s := c.s
 	switch {
@@ -113,8 +114,8 @@ func (c *scan) phrase(i, end int) int {
 	return 0
 }
 
-// leadsToPhrase reports whether what is before i leads from a label to a phrase: the password for the server is …, or a
-// line of its own below the label.
+// leadsToPhrase reports whether what is before i leads from a label to a phrase: the password for the server is …, or
+// a line of its own below the label.
 func (c *scan) leadsToPhrase(i int) bool {
 	if c.ownLine(i) || i > 0 && oneByteOf("\n>", c.s[i-1]) && c.afterNames(i, "ofPhrases") {
 		return true
@@ -261,7 +262,7 @@ func (c *scan) readString(i int) int {
 // between words: 用SECRET作为令牌.
 func border(s string, i, end int) bool {
 	return (class[s[i]]^class[s[end]])&foreign != 0 && max(s[i], s[end]) >= 0xe3 &&
-		(class[s[i]]&foreign == 0 || class[s[end]]&alnum != 0 && run(s, end, visible) > end+4) // 김치찌개123! is a password
+		(class[s[i]]&foreign == 0 || class[s[end]]&alnum != 0 && run(s, end, visible) > end+4) // not 김치찌개123!
 }
 
 // wordEnd returns the end of a value without quotes.
@@ -346,7 +347,7 @@ func wordStop(s string, i int, query bool) int {
 			c == ',' && end-i >= 4 && run(s[:end], i, digit) == end,
 			// パスワードはSECRETです
 			c >= 0xe3 && class[s[i]]&foreign == 0 && c < 0xf0,
-			strings.HasPrefix(rest, "，") || strings.HasPrefix(rest, "。") || strings.HasPrefix(rest, "」"):
+			strings.HasPrefix(rest, "，") || strings.HasPrefix(rest, "。"):
 			return end
 		}
 	}

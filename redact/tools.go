@@ -70,8 +70,8 @@ func flagsOf(flags []string) *regexp.Regexp {
 // command notes the secrets of the command whose name is at at: the values of flags with a password, and for some tools
 // the words that are no flags. A command is read once, however many names of tools are in it.
 //
-// curl -s -u bob:SECRET https://… has the row of curl, whose flag -u has a user, a colon and a password. A name such as
-// "zip" may be a word of prose, so its row says what follows it where it is a command.
+// curl -s -u bob:SECRET https://… has the row of curl, whose flag -u has a user, a colon and a password. A name such
+// as "zip" may be a word of prose, so its row states what follows it where it is a command.
 func (c *scan) command(at int) {
 	if at < c.commands || !bounded(c.s, at) || at > 0 && oneByteOf("-.=", c.s[at-1]) && at-1 > c.head(at) {
 		return // a line of a diff begins with a dash

@@ -33,8 +33,8 @@ const (
 )
 
 // kindNames are what clues call the kinds.
-var kindNames = strings.Fields("stop-word pin number uuid url path algorithm code label hash token strong chancy jumble " +
-	"text words word other")
+var kindNames = strings.Fields("stop-word pin number uuid url path algorithm code label hash token strong chancy " +
+	"jumble text words word other")
 
 // kindOf returns the kind of c.s[lo:hi], a string in quotes or a word.
 //
@@ -396,23 +396,24 @@ func noPassword(v string) bool { return blank(v) || has("passwordWords", v) }
 func message(v string) bool {
 	// Validation has it below the name of the field: {"password": "This field may not be blank."}. A pass phrase has
 	// words, too, but hardly any that sentences are made with.
-	n, stops, _ := wordsOfMessage(v)
-	return has("validation", strings.TrimSuffix(v, ".")) || validates(v) ||
+	n, stops, validates := wordsOfMessage(v)
+	return has("validation", strings.TrimSuffix(v, ".")) || validates ||
 		n >= 3 && stops > 0 && 4*stops >= n && !spaceJoined(v)
 }
 
 // validates reports whether v says what a secret must be: "must contain at least 1 number".
 func validates(v string) bool {
-	n, stops, says := wordsOfMessage(v)
-	return says > 1 || says == 1 && 2*(stops+1) >= n && n > 1
+	_, _, validates := wordsOfMessage(v)
+	return validates
 }
 
-// wordsOfMessage counts the words of v, those that sentences are made with, and those of validation; none where a word
-// has a digit, as the words of messages have not.
-func wordsOfMessage(v string) (n, stops, says int) {
+// wordsOfMessage counts the words of v and those that sentences are made with, and reports whether v validates; none
+// where a word has a digit, as the words of messages have not.
+func wordsOfMessage(v string) (n, stops int, validates bool) {
+	says := 0
 	for w := range strings.FieldsSeq(v) {
 		if w = strings.Trim(w, ".,!?()"); digits(w) && run(w, 0, digit) < len(w) {
-			return 0, 0, 0
+			return 0, 0, false
 		}
 		n++
 		if has("validating", w) {
@@ -421,5 +422,5 @@ func wordsOfMessage(v string) (n, stops, says int) {
 			stops++
 		}
 	}
-	return n, stops, says
+	return n, stops, says > 1 || says == 1 && 2*(stops+1) >= n && n > 1
 }

@@ -63,7 +63,7 @@ func (v *view) hides(at, i int, sign byte) bool { return v.encodes(at, sign) && 
 
 // hiding are what hides text begins with.
 var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "=\n", "=\r\n", "^\n", "^\r\n",
-	"`\n", "`\r\n", "<t", "</t", "<![CDATA[", "]]>", "\xe2\x80", "\xc2", "\xef\xbb\xbf", "「", "」", "『", "』"}
+	"`\n", "`\r\n", "<t", "</t", "<![CDATA[", "]]>", "\xe2\x80", "\xc2", "\xef\xbb\xbf", "\xe3\x80"}
 
 // normalize sets the view to that of s. Most texts hide nothing: those have no view of their own. In the others, too,
 // most bytes hide nothing, so what hides text is searched for by its beginnings, rather than each byte looked at.

@@ -20,7 +20,7 @@ import (
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	return t.send(req, cmp.Or(t.o.Base, http.DefaultTransport).RoundTrip)
+	return t.send(req, t.base().RoundTrip)
 }
 
 // Middleware returns the transport in the form that option.WithMiddleware of anthropic-sdk-go and openai-go takes.

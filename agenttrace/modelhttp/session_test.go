@@ -105,7 +105,7 @@ func TestAForkInTheMiddleOfATurnHasTheWholeTurn(t *testing.T) {
 	}
 }
 
-// failing answers with a status as often as told, and then as next does.
+// failing answers with a status so many times, and then as next does.
 func failing(times, status int, next http.HandlerFunc) http.HandlerFunc {
 	var mu sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -90,7 +90,6 @@ type Transport struct {
 // New returns a transport that records with the tracer, which may be nil: then nothing is recorded.
 func New(tracer *agenttrace.Tracer, o Options) *Transport {
 	o.Agent = cmp.Or(o.Agent, filepath.Base(os.Args[0]))
-	o.Base = cmp.Or(o.Base, http.DefaultTransport)
 	o.MaxConversations = positive(o.MaxConversations, 10_000)
 	o.MaxBytes = positive(o.MaxBytes, 64<<20)
 	o.MaxBodyBytes = positive(o.MaxBodyBytes, 32<<20)
@@ -115,9 +114,12 @@ func positive[N ~int | ~int64](n, usual N) N {
 // that are known, and were not recorded. Each path is reported to otel.Handle once.
 func (t *Transport) Unrecognized() int64 { return t.passed.Load() }
 
+// base is what sends requests.
+func (t *Transport) base() http.RoundTripper { return cmp.Or(t.o.Base, http.DefaultTransport) }
+
 // CloseIdleConnections closes those of the base, as [http.Client.CloseIdleConnections] asks.
 func (t *Transport) CloseIdleConnections() {
-	if c, ok := t.o.Base.(interface{ CloseIdleConnections() }); ok {
+	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
