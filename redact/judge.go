@@ -225,7 +225,7 @@ func (c *scan) mayBe(t *token) bool {
 	}
 	// Words are secrets only shortly after a label, and so are sentences and expressions: what else is near a label is
 	// mostly the sentence that the label is in, and to judge all of it would take the time of the whole text.
-	if run(v, 1, lower|foreign) == len(v) && !t.quoted && t.given == "" && !c.closeTo(t.lo, 24) {
+	if run(v, 1, lower|foreign) == len(v) && !t.quoted && t.given == "" && !c.closeTo(t.lo, 24) && !c.answers(t.lo) {
 		return false
 	}
 	if t.kind = c.kindOf(t.lo, t.hi, t.quoted); t.kind == aStop {
@@ -234,7 +234,8 @@ func (c *scan) mayBe(t *token) bool {
 		return false
 	}
 	return !isID(v) && (t.kind != aText && t.kind != aCode || strings.IndexByte(v, ' ') < 0 ||
-		c.closeTo(t.lo, 8) || t.quoted && strings.Count(v, " ") < 4 && run(v, 0, alnum|foreign|space|dash) == len(v))
+		c.closeTo(t.lo, 8) || t.quoted && (strings.Count(v, " ") < 4 || c.afterNames(t.lo, "ofPhrases")) &&
+		run(v, 0, alnum|foreign|space|dash) == len(v))
 }
 
 // mayBeFar is mayBe for the token v that no label is near, or but a hint. Only what looks made by chance is worth the
@@ -267,6 +268,12 @@ func (c *scan) closeTo(i, n int) bool {
 		}
 	}
 	return false
+}
+
+// answers reports whether the word at i may be the answer to a question that is asked of who forgot a password: a name.
+func (c *scan) answers(i int) bool {
+	l, _ := c.beside(&token{lo: i, hi: i})
+	return l != nil && l.class == "answer" && class[c.s[i]]&lower == 0
 }
 
 // isID reports whether v is an id of a known form, or the head of a picture or an archive in Base64.

@@ -18,11 +18,8 @@ type phrase struct {
 	class    string
 }
 
-// Kinds of phrases: spoken ones are inflected; hints name no secret, but one is near them more often than elsewhere.
-const (
-	spoken = "phrase"
-	hint   = "hint"
-)
+// hint is the class of phrases that name no secret; but one is near them more often than elsewhere.
+const hint = "hint"
 
 //go:embed data/phrases.txt
 var phrasesFile string
@@ -36,7 +33,7 @@ func readPhrases() (rows []phrase) {
 		column := strings.Split(spaces.Replace(line), "\t")
 		p := phrase{strings.Split(column[0], "|"), placingOf(column[1]), column[2]}
 		if list, ok := strings.CutPrefix(column[0], "@"); ok {
-			p.literals = phrasesOf(list)
+			p.literals = phrasesOf(list, p.where&said != 0)
 		}
 		rows = append(rows, p)
 	}
@@ -80,7 +77,7 @@ func (c *scan) phrased(e *entry, begin int) {
 			hi = until(c.s, hi, end-hi, ":") + 1
 		}
 		c.give(hi, end, promise)
-	case promise == spoken:
+	case e.phrase.where&said != 0:
 		if hi-lo <= 4 && anID(c.s[runBack(c.s, lo, c.floor, alnum):run(c.s, hi, alnum)]) {
 			return // msg_22f38c211007yq3MnPlIaasMDP ends like the name of a password by chance
 		}

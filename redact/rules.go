@@ -34,9 +34,10 @@ const (
 	open                      // a letter or digit may come before the literal
 	alone                     // nor may the literal be glued to a word by an underscore
 	after                     // the literal is no part of the secret
+	said                      // people speak and inflect it
 )
 
-var placings = map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after}
+var placings = map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after, "said": said}
 
 // placingOf reads the names of placings.
 func placingOf(names string) (where placing) {

@@ -117,10 +117,11 @@ func (c *scan) phrase(i, end int) int {
 // leadsToPhrase reports whether what is before i leads from a label to a phrase: the password for the server is …, or
 // a line of its own below the label.
 func (c *scan) leadsToPhrase(i int) bool {
-	if c.ownLine(i) || i > 0 && oneByteOf("\n>", c.s[i-1]) && c.afterNames(i, "ofPhrases") {
+	last := skipBack(c.s, i, 0, " ")
+	if c.ownLine(i) || (i > 0 && oneByteOf("\n>(", c.s[i-1]) || strings.HasSuffix(c.s[:last], "—") ||
+		strings.HasSuffix(c.s[:last], "–")) && c.afterNames(i, "ofPhrases") {
 		return true
 	}
-	last := skipBack(c.s, i, 0, " ")
 	return has("verbs", c.s[since(c.s, last, max(0, last-8), blanks):last]) && c.closeTo(i, 48)
 }
 
@@ -134,7 +135,7 @@ func (c *scan) ownLine(i int) bool {
 // one, as mnemonic has.
 func (c *scan) afterNames(i int, list string) bool {
 	l, _ := c.beside(&token{lo: i, hi: i})
-	return l != nil && i-l.hi < 24 && slices.ContainsFunc(words[list], func(name string) bool {
+	return l != nil && i-l.hi < maxStatement/2 && slices.ContainsFunc(words[list], func(name string) bool {
 		return indexFold(c.s[l.lo:l.hi], name) >= 0
 	})
 }

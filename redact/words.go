@@ -17,7 +17,7 @@ var wordsFile string
 var load = sync.OnceFunc(func() {
 	words = readWords()
 	lists = setsOf(words)
-	pairs, spokenNames = strings.Join(words["pairs"], ""), phrasesOf("spoken")
+	pairs, spokenNames = strings.Join(words["pairs"], ""), phrasesOf("spoken", true)
 	readClues()
 	phrases = readPhrases()
 	encodedRunes, common, vendorKeys = encodeRunes(), readCommon(), readVendors()
@@ -102,11 +102,11 @@ var (
 	spokenNames []string // of secrets in the languages that people speak
 )
 
-// phrasesOf are the phrases of a list; those that people speak as they are in a line, begin it, and are shouted.
-func phrasesOf(list string) (out []string) {
+// phrasesOf are the phrases of a list; those that are said as they are in a line, begin it, and are shouted.
+func phrasesOf(list string, said bool) (out []string) {
 	for _, phrase := range words[list] {
 		out = append(out, phrase)
-		if list == "spoken" {
+		if said {
 			first, size := utf8.DecodeRuneInString(phrase)
 			out = append(out, strings.ToUpper(string(first))+phrase[size:], strings.ToUpper(phrase))
 		}
