@@ -234,7 +234,7 @@ func (c *scan) mayBe(t *token) bool {
 		return false
 	}
 	return !isID(v) && (t.kind != aText && t.kind != aCode || strings.IndexByte(v, ' ') < 0 ||
-		c.closeTo(t.lo, 8) || t.quoted && (strings.Count(v, " ") < 4 || c.afterNames(t.lo, "ofPhrases")) &&
+		c.closeTo(t.lo, 8) || t.given == "bytes" || t.quoted && (strings.Count(v, " ") < 4 || c.afterNames(t.lo, "ofPhrases")) &&
 		run(v, 0, alnum|foreign|space|dash) == len(v))
 }
 
@@ -272,8 +272,8 @@ func (c *scan) closeTo(i, n int) bool {
 
 // answers reports whether the word at i may be the answer to a question that is asked of who forgot a password: a name.
 func (c *scan) answers(i int) bool {
-	l, _ := c.beside(&token{lo: i, hi: i})
-	return l != nil && l.class == "answer" && class[c.s[i]]&lower == 0
+	l, r := c.beside(&token{lo: i, hi: i})
+	return class[c.s[i]]&lower == 0 && (l != nil && l.class == "answer" || r != nil && r.class == "answer")
 }
 
 // isID reports whether v is an id of a known form, or the head of a picture or an archive in Base64.

@@ -161,13 +161,13 @@ func identifierAround(s string, floor, lo, hi int) (from, to int) {
 		to < len(s) && class[s[to]]&word != 0, from, to)
 }
 
-// inflected returns the end of the name s[lo:hi] with up to three more letters: Lösenordet, пароля.
+// inflected returns the end of the name s[lo:hi] with up to six more letters: Lösenordet, пароля, şifresini.
 func inflected(s string, lo, hi int) int {
 	end := hi
 	if hi-lo < 5 || strings.HasPrefix(s[lo:hi], "the ") { // the pin, not the pinned
 		return hi
 	}
-	for n := 0; n < 3 && end < len(s); n++ {
+	for n := 0; n < 6 && end < len(s); n++ {
 		switch c := s[end]; {
 		case class[c]&lower != 0 && class[s[hi-1]]&lower != 0:
 			end++

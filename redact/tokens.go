@@ -263,7 +263,14 @@ func (c *scan) readString(i int) int {
 // between words: 用SECRET作为令牌.
 func border(s string, i, end int) bool {
 	return (class[s[i]]^class[s[end]])&foreign != 0 && max(s[i], s[end]) >= 0xe3 &&
-		(class[s[i]]&foreign == 0 || class[s[end]]&alnum != 0 && run(s, end, visible) > end+4) // not 김치찌개123!
+		(class[s[i]]&foreign == 0 || class[s[end]]&alnum != 0 && (run(s, end, visible) > end+4 || code(s, i, end)))
+}
+
+// code reports whether digits that stand apart begin at end of the word at i: 番号は5927です, 密码是1357, not 김치찌개123!
+func code(s string, i, end int) bool {
+	hi := run(s, end, digit)
+	return hi >= end+4 && (hi < len(s) && class[s[hi]]&foreign != 0 || slices.ContainsFunc(words["particles"],
+		func(w string) bool { return strings.HasSuffix(s[i:end], w) }))
 }
 
 // wordEnd returns the end of a value without quotes.
