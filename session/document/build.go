@@ -152,6 +152,23 @@ func (b *builder) add(m *Message) {
 	}
 	turn := b.doc.Turns[len(b.doc.Turns)-1]
 	turn.Messages = append(turn.Messages, m)
+	if n, first := b.turns.Together(); n > 0 && m.answers() {
+		together(b.doc.Turns[len(b.doc.Turns)-n:], first)
+	}
+}
+
+// together puts the answers of turns that were open at once into those of their index.
+func together(turns []*Turn, first int64) {
+	for at, t := range turns {
+		t.Messages = slices.DeleteFunc(t.Messages, func(m *Message) bool {
+			if !m.answers() || m.TurnIndex == nil || *m.TurnIndex-first == int64(at) {
+				return false
+			}
+			to := turns[*m.TurnIndex-first]
+			to.Messages = append(to.Messages, m)
+			return true
+		})
+	}
 }
 
 // TurnNumbers returns for the id of each message the number of its turn in the timeline;

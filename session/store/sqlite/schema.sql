@@ -232,7 +232,7 @@ CREATE TABLE IF NOT EXISTS session_stats (
   turns      INTEGER,
   errors     INTEGER,
   tokens     INTEGER,
-  duration   INTEGER
+  duration   INTEGER -- figures since turns may be open at once
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idx_session_stats_turns ON session_stats(turns);
 CREATE INDEX IF NOT EXISTS idx_session_stats_errors ON session_stats(errors);
