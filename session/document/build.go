@@ -86,7 +86,7 @@ func newBuilder(in Input, t *session.Transcript) *builder {
 			b.callsByMessage[l.MessageID] = append(b.callsByMessage[l.MessageID], ModelCall{
 				Model: l.TurnStats.Model, Usage: l.TurnStats.Usage, StopReason: l.TurnStats.Trace.StopReason,
 				Failed: l.Error, DurationMS: (l.EndNano - l.StartNano) / 1e6, StartedAt: l.StartNano / 1e6,
-				TraceID: l.TraceID, SpanID: l.SpanID,
+				TraceID: l.TraceID, SpanID: l.SpanID, Error: l.TurnStats.Trace.Error,
 			})
 		}
 	}

@@ -41,7 +41,7 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	}
 	for i, text := range m.ModelErrors {
 		if len(failed) == len(m.ModelErrors) {
-			failed[i].Error = text
+			failed[i].Error = cmp.Or(failed[i].Error, text)
 		}
 	}
 	m.Problems = append(m.Problems, trace.Problems...)
