@@ -256,7 +256,7 @@ func RuleWords(r *session.Rule) string { return phrases.Text("rule", r) }
 // OutcomeWords are what became of a call, "" if it succeeded.
 func (c *ToolCall) OutcomeWords() string { return phrases.Text("outcome", c) }
 
-// CutWords report that the model saw a part of the output only, and where the whole is; "" if neither is known.
+// CutWords report that a part of the output is missing, for whom, and where the whole is; "" if neither is known.
 func (c *ToolCall) CutWords() string { return phrases.Text("cut", c) }
 
 func usageTable(d *Document) [][]string {
