@@ -20,16 +20,20 @@ func (p *printer) message(m *document.Message, lead span) {
 		p.infoLines("  ", "triggered by "+document.OneLine(t.Source), document.OneLine(t.ScheduleID),
 			document.OneLine(t.DeliveryID))
 	}
+	empty := m.Trigger == nil
 	for _, part := range m.Parts {
-		if part.Kind == document.KindText {
-			p.block(lead, part.Text, p.plain, textFactor*p.Lines)
-			lead = span{"  ", p.plain}
+		said := part.Text != "" || part.Kind != document.KindText
+		if empty = empty && !said; part.Kind == document.KindText {
+			if said {
+				p.block(lead, part.Text, p.plain, textFactor*p.Lines)
+				lead = span{"  ", p.plain}
+			}
 			p.annotations("  ", part.Annotations)
 			continue
 		}
 		p.part(nil, m, part)
 	}
-	if len(m.Parts) == 0 {
+	if empty {
 		p.line(lead, span{"(empty)", p.dim})
 	}
 	p.problems(m.Problems)
