@@ -14,8 +14,8 @@ import (
 //     messages that a rewind hid or a compaction replaced, and of the call that made a
 //     compaction's summary, if its source reports it. Messages that a fork copied from its
 //     parent count in the parent only, even if the parent is not stored.
-//   - Context: the tokens that are now in the model's context. It is the rollup of the
-//     guide, in the row of the session: see [Session.Usage].
+//   - Context: the usage of the messages that are now in the model's context, and the size of a summary. It is the
+//     rollup of the guide, in the row of the session: see [Session.Usage]. What each call repeats counts each time.
 //
 // The size of a context, such as that of the summary of a compaction, is never usage.
 

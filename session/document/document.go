@@ -410,7 +410,7 @@ type Totals struct {
 	Usage *session.Usage `json:"usage,omitempty"`
 	// CopiedUsage is what its parent used for the messages that a fork copied, and no part of Usage.
 	CopiedUsage *session.Usage `json:"copied_usage,omitempty"`
-	// Context is the session's rollup: what takes room in the model's context now.
+	// Context is the session's rollup: the usage of the messages that are now in the model's context.
 	Context session.Usage `json:"context"`
 	// CostUSD is what the session's source states that it cost: see [session.Tokens.Cost].
 	CostUSD *float64 `json:"cost_usd,omitempty"`
