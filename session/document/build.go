@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -28,6 +29,7 @@ func (b *builder) finish() *Document {
 		b.doc.Turns = append(b.doc.Turns, &Turn{Number: 1, Messages: b.leading})
 	}
 	b.closeTurns()
+	b.failedCompactions()
 	b.missing()
 	b.unrecorded()
 	b.children()
@@ -168,6 +170,20 @@ func together(turns []*Turn, first int64) {
 			to.Messages = append(to.Messages, m)
 			return true
 		})
+	}
+}
+
+// failedCompactions puts the errors of compactions without a message at the turns before them.
+func (b *builder) failedCompactions() {
+	for i := range b.in.SpanRefs {
+		l := &b.in.SpanRefs[i]
+		if l.Kind != semconv.SpanCompactionRun || l.MessageID != "" || l.TurnStats == nil {
+			continue
+		}
+		before := func(t *Turn) bool { return t.Messages[0].CreatedAt <= l.StartNano/1e6 || t.Number == 1 }
+		if t := lastOf(b.doc.Turns, before); t != nil {
+			t.FailedCompactions = append(t.FailedCompactions, l.TurnStats.Trace.Error)
+		}
 	}
 }
 

@@ -153,6 +153,10 @@ type Turn struct {
 	// does not have: the client resumed a conversation that was not recorded.
 	Unrecorded *Unrecorded `json:"unrecorded,omitempty"`
 
+	// FailedCompactions are the errors of compactions that failed in the turn or after it. They left the session as it
+	// was, and are no failures of it: see [session.Failures].
+	FailedCompactions []string `json:"failed_compactions,omitempty"`
+
 	// Hidden reports that a rewind hid every message of the turn.
 	Hidden bool `json:"hidden,omitempty"`
 
@@ -340,7 +344,7 @@ type ModelCall struct {
 	StartedAt  int64          `json:"started_at"`
 	TraceID    string         `json:"trace_id"`
 	SpanID     string         `json:"span_id"`
-	// Error is that of a call that failed, if it is known which of Message.ModelErrors that is.
+	// Error is that of a call that failed.
 	Error string `json:"-"`
 }
 

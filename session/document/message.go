@@ -33,17 +33,6 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	m.steps = trace.Steps
 	m.EndReason, m.Error, m.ToolCatalogDigest = trace.EndReason, trace.Error, trace.ToolCatalogDigest
 	m.ModelErrors = trace.ModelErrors
-	var failed []*ModelCall
-	for i := range m.Calls {
-		if m.Calls[i].Failed {
-			failed = append(failed, &m.Calls[i])
-		}
-	}
-	for i, text := range m.ModelErrors {
-		if len(failed) == len(m.ModelErrors) {
-			failed[i].Error = cmp.Or(failed[i].Error, text)
-		}
-	}
 	m.Problems = append(m.Problems, trace.Problems...)
 	m.incomplete, m.history = trace.Incomplete, trace.History
 	switch {

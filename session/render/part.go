@@ -553,6 +553,12 @@ func Errors(w io.Writer, doc *document.Document, o Options) error {
 			p.block(span{"✗ ", p.bad}, text, p.bad, p.Lines)
 			p.infoLines("    ", p.clock(m.CreatedAt), "message "+document.Sanitize(m.ID))
 		}
+		if m == t.Messages[len(t.Messages)-1] {
+			for _, text := range t.FailedCompactions {
+				head(t)
+				p.block(span{"✗ ", p.bad}, "compaction failed: "+text, p.bad, p.Lines)
+			}
+		}
 	}
 	if printed == 0 {
 		p.line(span{"nothing failed, and nothing was denied", p.dim})
