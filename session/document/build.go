@@ -177,11 +177,9 @@ func together(turns []*Turn, first int64) {
 func (b *builder) failedCompactions() {
 	for i := range b.in.SpanRefs {
 		l := &b.in.SpanRefs[i]
-		if l.Kind != semconv.SpanCompactionRun || l.MessageID != "" || l.TurnStats == nil {
-			continue
-		}
 		before := func(t *Turn) bool { return t.Messages[0].CreatedAt <= l.StartNano/1e6 || t.Number == 1 }
-		if t := lastOf(b.doc.Turns, before); t != nil {
+		if l.Kind == semconv.SpanCompactionRun && l.MessageID == "" && l.TurnStats != nil && len(b.doc.Turns) > 0 {
+			t := lastOf(b.doc.Turns, before)
 			t.FailedCompactions = append(t.FailedCompactions, l.TurnStats.Trace.Error)
 		}
 	}
@@ -284,6 +282,8 @@ func (b *builder) closeTurns() {
 				addNumber(&t.CostUSD, m.CostUSD)
 			}
 			if m.Compaction != nil {
+				later := func(p *Part) bool { return p.Kind == KindStep && p.CreatedAt > m.CreatedAt }
+				m.Compaction.BeforeStep = session.Deref(find(session.Deref(last).Parts, later)).Step
 				continue
 			}
 			if last == nil || m.HiddenAt == nil || t.Hidden {

@@ -315,6 +315,8 @@ type Compaction struct {
 	// TailStartID is the first message still in context word for word.
 	TailStartID string `json:"tail_start_id,omitempty"`
 	Auto        bool   `json:"auto"`
+	// BeforeStep is the step with which the answer before it went on, 0 if it did not.
+	BeforeStep int `json:"before_step,omitempty"`
 	// SummaryTokens is what the summary takes of the model's context.
 	SummaryTokens int64 `json:"summary_tokens"`
 	CompactionCounts
