@@ -375,7 +375,7 @@ func (u Usage) Sub(o Usage) Usage {
 		u.CacheWrite - o.CacheWrite}
 }
 
-// Usage returns the session's rollup: the tokens that are now in the model's context.
+// Usage returns the session's rollup: the usage of the messages that are now in the model's context.
 // [Transcript.Tokens] returns what the session used.
 func (s *Session) Usage() Usage {
 	return Usage{s.PromptTokens, s.CompletionTokens, s.ReasoningTokens, s.CacheRead, s.CacheWrite}

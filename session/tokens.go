@@ -1,6 +1,9 @@
 package session
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // This file is the only place that defines how the tokens of a session are counted.
 // Commands, statistics and exports use it, so they all agree.
@@ -11,8 +14,8 @@ import "encoding/json"
 //     messages that a rewind hid or a compaction replaced, and of the call that made a
 //     compaction's summary, if its source reports it. Messages that a fork copied from its
 //     parent count in the parent only, even if the parent is not stored.
-//   - Context: the tokens that are now in the model's context. It is the rollup of the
-//     guide, in the row of the session: see [Session.Usage].
+//   - Context: the usage of the messages that are now in the model's context, and the size of a summary. It is the
+//     rollup of the guide, in the row of the session: see [Session.Usage]. What each call repeats counts each time.
 //
 // The size of a context, such as that of the summary of a compaction, is never usage.
 
@@ -139,10 +142,16 @@ func (t *Transcript) Tokens() Tokens {
 // belong to the turn before; the user message was then lost. Where prompts are not recorded, each answer after one
 // that ended begins a turn. System messages and compactions are part of a turn and do not begin one. A user message
 // that still waits in a queue is not part of any turn.
+//
+// Turns may be open at once: then several questions come before their answers. See [Turns.Together].
 type Turns struct {
-	open     bool
-	question *TurnMessage
-	answer   *TurnMessage
+	open             bool
+	question, answer *TurnMessage
+	// questions counts those since each had an answer, the first with that turn index; answers to them have indexes.
+	questions int
+	indexes   []int64
+	first     int64
+	together  bool
 }
 
 // TurnMessage has the properties of a message that decide where turns begin.
@@ -160,17 +169,44 @@ func (t *Turns) Next(m TurnMessage) (begins, lost bool) {
 	switch {
 	case m.Role == RoleUser && m.Queued:
 	case m.Role == RoleUser:
-		*t = Turns{open: true, question: &m}
+		before := *t
+		*t = Turns{open: true, question: &m, questions: before.questions + 1, indexes: before.indexes, first: before.first}
+		if n := len(before.indexes); n > 0 && n >= before.questions {
+			t.questions, t.indexes, t.first = 1, nil, slices.Max(before.indexes)+1
+		}
 		return true, false
 	case m.Role == RoleAssistant && !m.Compaction:
+		if i := m.Trace.TurnIndex; i != nil && !slices.Contains(t.indexes, *i) {
+			t.indexes = append(t.indexes, *i)
+		}
 		lost = t.open && t.endsBefore(&m)
-		if begins = !t.open || lost || t.question == nil && t.answer.ended() && m.Trace.TurnIndex == nil; begins {
-			*t = Turns{open: true}
+		if t.together = (lost || t.together) && m.Trace.TurnIndex != nil && t.fit(); t.together {
+			lost = false
+		} else if begins = !t.open || lost || t.question == nil && t.answer.ended() && m.Trace.TurnIndex == nil; begins {
+			*t = Turns{open: true, indexes: t.indexes, first: t.first}
 		}
 		t.answer = &m
 		return begins, lost
 	}
 	return false, false
+}
+
+// fit reports whether each answer can be that of the question at the place of its turn index. A program that goes on
+// with a session may count from 0 again.
+func (t *Turns) fit() bool {
+	if slices.Min(t.indexes) < t.first {
+		t.first = 0
+	}
+	return t.questions > 1 && slices.Max(t.indexes)-t.first < int64(t.questions)
+}
+
+// Together returns, after an answer, how many of the last turns were open at once, 0 where it shows no such thing, and
+// the turn index of the first. The answers to their questions, in any order, belong to the turns of their index.
+func (t *Turns) Together() (turns int, first int64) {
+	if t.together {
+		return t.questions, t.first
+	}
+	return 0, 0
 }
 
 // endsBefore reports whether an answer that no user message precedes cannot belong to the

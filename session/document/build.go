@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -28,6 +29,7 @@ func (b *builder) finish() *Document {
 		b.doc.Turns = append(b.doc.Turns, &Turn{Number: 1, Messages: b.leading})
 	}
 	b.closeTurns()
+	b.failedCompactions()
 	b.missing()
 	b.unrecorded()
 	b.children()
@@ -86,7 +88,7 @@ func newBuilder(in Input, t *session.Transcript) *builder {
 			b.callsByMessage[l.MessageID] = append(b.callsByMessage[l.MessageID], ModelCall{
 				Model: l.TurnStats.Model, Usage: l.TurnStats.Usage, StopReason: l.TurnStats.Trace.StopReason,
 				Failed: l.Error, DurationMS: (l.EndNano - l.StartNano) / 1e6, StartedAt: l.StartNano / 1e6,
-				TraceID: l.TraceID, SpanID: l.SpanID,
+				TraceID: l.TraceID, SpanID: l.SpanID, Error: l.TurnStats.Trace.Error,
 			})
 		}
 	}
@@ -152,6 +154,35 @@ func (b *builder) add(m *Message) {
 	}
 	turn := b.doc.Turns[len(b.doc.Turns)-1]
 	turn.Messages = append(turn.Messages, m)
+	if n, first := b.turns.Together(); n > 0 && m.answers() {
+		together(b.doc.Turns[len(b.doc.Turns)-n:], first)
+	}
+}
+
+// together puts the answers of turns that were open at once into those of their index.
+func together(turns []*Turn, first int64) {
+	for at, t := range turns {
+		t.Messages = slices.DeleteFunc(t.Messages, func(m *Message) bool {
+			if !m.answers() || m.TurnIndex == nil || *m.TurnIndex-first == int64(at) {
+				return false
+			}
+			to := turns[*m.TurnIndex-first]
+			to.Messages = append(to.Messages, m)
+			return true
+		})
+	}
+}
+
+// failedCompactions puts the errors of compactions without a message at the turns before them.
+func (b *builder) failedCompactions() {
+	for i := range b.in.SpanRefs {
+		l := &b.in.SpanRefs[i]
+		before := func(t *Turn) bool { return t.Messages[0].CreatedAt <= l.StartNano/1e6 || t.Number == 1 }
+		if l.Kind == semconv.SpanCompactionRun && l.MessageID == "" && l.TurnStats != nil && len(b.doc.Turns) > 0 {
+			t := lastOf(b.doc.Turns, before)
+			t.FailedCompactions = append(t.FailedCompactions, l.TurnStats.Trace.Error)
+		}
+	}
 }
 
 // TurnNumbers returns for the id of each message the number of its turn in the timeline;
@@ -251,6 +282,8 @@ func (b *builder) closeTurns() {
 				addNumber(&t.CostUSD, m.CostUSD)
 			}
 			if m.Compaction != nil {
+				later := func(p *Part) bool { return p.Kind == KindStep && p.CreatedAt > m.CreatedAt }
+				m.Compaction.BeforeStep = session.Deref(find(session.Deref(last).Parts, later)).Step
 				continue
 			}
 			if last == nil || m.HiddenAt == nil || t.Hidden {

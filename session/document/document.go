@@ -153,6 +153,10 @@ type Turn struct {
 	// does not have: the client resumed a conversation that was not recorded.
 	Unrecorded *Unrecorded `json:"unrecorded,omitempty"`
 
+	// FailedCompactions are the errors of compactions that failed in the turn or after it. They left the session as it
+	// was, and are no failures of it: see [session.Failures].
+	FailedCompactions []string `json:"failed_compactions,omitempty"`
+
 	// Hidden reports that a rewind hid every message of the turn.
 	Hidden bool `json:"hidden,omitempty"`
 
@@ -311,6 +315,8 @@ type Compaction struct {
 	// TailStartID is the first message still in context word for word.
 	TailStartID string `json:"tail_start_id,omitempty"`
 	Auto        bool   `json:"auto"`
+	// BeforeStep is the step with which the answer before it went on, 0 if it did not.
+	BeforeStep int `json:"before_step,omitempty"`
 	// SummaryTokens is what the summary takes of the model's context.
 	SummaryTokens int64 `json:"summary_tokens"`
 	CompactionCounts
@@ -340,7 +346,7 @@ type ModelCall struct {
 	StartedAt  int64          `json:"started_at"`
 	TraceID    string         `json:"trace_id"`
 	SpanID     string         `json:"span_id"`
-	// Error is that of a call that failed, if it is known which of Message.ModelErrors that is.
+	// Error is that of a call that failed.
 	Error string `json:"-"`
 }
 
@@ -410,7 +416,7 @@ type Totals struct {
 	Usage *session.Usage `json:"usage,omitempty"`
 	// CopiedUsage is what its parent used for the messages that a fork copied, and no part of Usage.
 	CopiedUsage *session.Usage `json:"copied_usage,omitempty"`
-	// Context is the session's rollup: what takes room in the model's context now.
+	// Context is the session's rollup: the usage of the messages that are now in the model's context.
 	Context session.Usage `json:"context"`
 	// CostUSD is what the session's source states that it cost: see [session.Tokens.Cost].
 	CostUSD *float64 `json:"cost_usd,omitempty"`

@@ -153,7 +153,7 @@ type Item struct {
 	// Status is what the session is doing: see [StatusOf].
 	Status Activity `json:"status,omitempty"`
 	// Usage is what the session used in all and Total its sum: see [session.Tokens].
-	// Context is what takes room in the model's context now, and ContextTotal its sum.
+	// Context is the usage of the messages that are now in the model's context, and ContextTotal its sum.
 	Usage        session.Usage `json:"usage"`
 	Total        int64         `json:"total_tokens"`
 	Context      session.Usage `json:"context"`

@@ -33,17 +33,6 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	m.steps = trace.Steps
 	m.EndReason, m.Error, m.ToolCatalogDigest = trace.EndReason, trace.Error, trace.ToolCatalogDigest
 	m.ModelErrors = trace.ModelErrors
-	var failed []*ModelCall
-	for i := range m.Calls {
-		if m.Calls[i].Failed {
-			failed = append(failed, &m.Calls[i])
-		}
-	}
-	for i, text := range m.ModelErrors {
-		if len(failed) == len(m.ModelErrors) {
-			failed[i].Error = text
-		}
-	}
 	m.Problems = append(m.Problems, trace.Problems...)
 	m.incomplete, m.history = trace.Incomplete, trace.History
 	switch {
@@ -227,8 +216,10 @@ type ToolCall struct {
 	InferredDuration bool `json:"-"`
 	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
 	ACPKind string `json:"acp_kind,omitempty"`
-	// Truncated reports that the model saw only a part of the output; OutputPath is where the whole is.
+	// Truncated reports that only a part of the output is there; OutputPath is where the whole is. The model saw no more
+	// than that, except where the record alone was cut, by a limit of what is recorded.
 	Truncated        bool   `json:"truncated,omitempty"`
+	RecordCut        bool   `json:"record_cut,omitempty"`
 	OutputPath       string `json:"output_path,omitempty"`
 	OutputSize       int64  `json:"output_size,omitempty"`
 	OutputSHA256     string `json:"output_sha256,omitempty"`
@@ -366,9 +357,13 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 		c.Decisions = append(c.Decisions, b.decisionsByCall[c.CallID]...)
 	}
 	at := row.CreatedAt
-	if l := b.spansByPart[row.ID]; l != nil {
+	l := b.spansByPart[row.ID]
+	if l != nil {
 		at = max(at, l.StartNano/1e6)
 	}
+	// An agent that cuts an output for the model states where the whole is, or states it by the SDK.
+	c.RecordCut = c.Truncated && c.OutputPath == "" && (l != nil && l.Dialect != store.DialectSDK ||
+		strings.Contains(string(d.Output)+c.Error+x.PartialOutput, redact.TruncatedMarker+"["))
 	for _, rule := range b.doc.Session.Rules {
 		if rule.AddedAt <= at {
 			c.ActiveRules = append(c.ActiveRules, rule)

@@ -131,6 +131,10 @@ func (w Words) Turn(t *Turn) TurnWords {
 	if t.QuestionMissing {
 		words.Missing = append(words.Missing, "the question of this turn never arrived")
 	}
+	for i, text := range t.FailedCompactions {
+		words.Messages = append(words.Messages, MessageWords{Message: &Message{ID: fmt.Sprint("compaction-", t.Number, "-", i)},
+			Name: "Compaction", Ended: string(StateError), Errors: []string{Sanitize(text)}})
+	}
 	return words
 }
 
@@ -256,7 +260,7 @@ func RuleWords(r *session.Rule) string { return phrases.Text("rule", r) }
 // OutcomeWords are what became of a call, "" if it succeeded.
 func (c *ToolCall) OutcomeWords() string { return phrases.Text("outcome", c) }
 
-// CutWords report that the model saw a part of the output only, and where the whole is; "" if neither is known.
+// CutWords report that a part of the output is missing, for whom, and where the whole is; "" if neither is known.
 func (c *ToolCall) CutWords() string { return phrases.Text("cut", c) }
 
 func usageTable(d *Document) [][]string {

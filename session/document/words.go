@@ -152,7 +152,7 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 		sums = append(sums, UsageRow{Label: "copied", Usage: tot.CopiedUsage, Aside: true})
 	}
 	if tot.Usage == nil && tot.Context != (session.Usage{}) || tot.Usage != nil && *tot.Usage != tot.Context {
-		sums = append(sums, UsageRow{Label: "in context now", Usage: &tot.Context, Aside: true})
+		sums = append(sums, UsageRow{Label: "context (sum)", Usage: &tot.Context, Aside: true})
 	}
 	return rows, sums
 }

@@ -294,12 +294,16 @@ func (o *own) turn(t *spans.Turn) bool {
 		o.closeRanks(t.User.Parts)
 		o.parts(id, session.RoleUser, t.User.Parts)
 		if len(t.User.Parts) == 0 {
-			// The AI SDK rejects a message without parts.
-			o.batch.Parts = append(o.batch.Parts, store.PartChange{
+			// The AI SDK rejects a message without parts. What is not sent is empty, if nothing was lost on the way.
+			part := store.PartChange{
 				ID: o.derive(spans.PrefixPart, "", "user"), MessageID: id, SessionID: o.sessionID,
-				Type: store.TypeDamaged, Data: placeholder("text", "no content arrived"),
-				CreatedAt: created, UpdatedAt: created, Rank: store.RankStub,
-			})
+				Type: "text", Data: json.RawMessage(`{"type":"text","text":""}`), CreatedAt: created, UpdatedAt: created,
+				Rank: store.RankStub,
+			}
+			if o.span.DroppedAttributesCount() > 0 {
+				part.Type, part.Data = store.TypeDamaged, placeholder("text", "no content arrived")
+			}
+			o.batch.Parts = append(o.batch.Parts, part)
 		}
 	}
 	id := o.derive(spans.PrefixMessage, t.Assistant.ID, "assistant")

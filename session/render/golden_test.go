@@ -146,12 +146,13 @@ func readStory(t testing.TB, text string) document.Input {
 				Type       string  `json:"type"`
 				ToolCallID *string `json:"toolCallId"`
 				State      *string `json:"state"`
+				At         int64   `json:"at"`
 			}
 			_ = json.Unmarshal([]byte(data), &head)
 			p := session.Part{
 				ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: id, SessionID: row.ID, Index: int64(k), Type: head.Type,
 				DataJSON:   data,
-				ToolCallID: head.ToolCallID, CreatedAt: epoch + m.At, UpdatedAt: epoch + m.At,
+				ToolCallID: head.ToolCallID, CreatedAt: epoch + max(head.At, m.At), UpdatedAt: epoch + max(head.At, m.At),
 			}
 			if head.ToolCallID != nil {
 				p.ToolState = head.State
@@ -218,6 +219,8 @@ func printView(t *testing.T, in document.Input, section string) string {
 			print = Provenance
 		case "tokens":
 			print = Tokens
+		case "errors":
+			print = Errors
 		case "status":
 			print = func(w io.Writer, _ *document.Document, o Options) error {
 				st := document.StatusOf(&in.Transcript.Session, in.Transcript, in.Decisions, o.Now, document.DefaultIdleTimeout)

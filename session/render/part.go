@@ -20,16 +20,20 @@ func (p *printer) message(m *document.Message, lead span) {
 		p.infoLines("  ", "triggered by "+document.OneLine(t.Source), document.OneLine(t.ScheduleID),
 			document.OneLine(t.DeliveryID))
 	}
+	empty := m.Trigger == nil
 	for _, part := range m.Parts {
-		if part.Kind == document.KindText {
-			p.block(lead, part.Text, p.plain, textFactor*p.Lines)
-			lead = span{"  ", p.plain}
+		said := part.Text != "" || part.Kind != document.KindText
+		if empty = empty && !said; part.Kind == document.KindText {
+			if said {
+				p.block(lead, part.Text, p.plain, textFactor*p.Lines)
+				lead = span{"  ", p.plain}
+			}
 			p.annotations("  ", part.Annotations)
 			continue
 		}
 		p.part(nil, m, part)
 	}
-	if len(m.Parts) == 0 {
+	if empty {
 		p.line(lead, span{"(empty)", p.dim})
 	}
 	p.problems(m.Problems)
@@ -48,15 +52,26 @@ func (p *printer) assistant(doc *document.Document, m *document.Message) {
 	if len(m.Parts) == 0 && m.State != document.StateIncomplete {
 		p.line(span{"  (empty)", p.dim})
 	}
-	if !slices.ContainsFunc(m.Calls, func(c document.ModelCall) bool { return c.Failed }) {
-		for _, text := range m.ModelErrors { // of calls that succeeded in another attempt
-			if text != m.Error {
-				p.block(span{"⚠  ", p.warn}, "model call: "+text, p.warn, p.Lines)
-			}
-		}
+	for _, text := range otherErrors(m) {
+		p.block(span{"⚠  ", p.warn}, "model call: "+text, p.warn, p.Lines)
 	}
 	p.ending(m)
 	p.problems(m.Problems)
+}
+
+// otherErrors are the errors of model calls that neither the steps of a message show nor its end, such as those of calls
+// that succeeded in another attempt.
+func otherErrors(m *document.Message) []string {
+	rest := slices.DeleteFunc(slices.Clone(m.ModelErrors), func(text string) bool { return text == m.Error })
+	calls, known := m.StepCalls()
+	for _, part := range m.Parts {
+		for i := 0; known && part.Step > 0 && i < len(calls[part.Step-1]); i++ {
+			if at := slices.Index(rest, calls[part.Step-1][i].Error); at >= 0 {
+				rest = slices.Delete(rest, at, at+1)
+			}
+		}
+	}
+	return rest
 }
 
 // apart reports whether a blank line helps between two parts.
@@ -537,6 +552,12 @@ func Errors(w io.Writer, doc *document.Document, o Options) error {
 			head(t)
 			p.block(span{"✗ ", p.bad}, text, p.bad, p.Lines)
 			p.infoLines("    ", p.clock(m.CreatedAt), "message "+document.Sanitize(m.ID))
+		}
+		if m == t.Messages[len(t.Messages)-1] {
+			for _, text := range t.FailedCompactions {
+				head(t)
+				p.block(span{"✗ ", p.bad}, "compaction failed: "+text, p.bad, p.Lines)
+			}
 		}
 	}
 	if printed == 0 {

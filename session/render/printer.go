@@ -525,6 +525,9 @@ func (p *printer) turn(doc *document.Document, t *document.Turn) {
 		p.blank()
 		p.line(span{"◌ no answer", p.warn})
 	}
+	for _, text := range t.FailedCompactions {
+		p.block(span{"✗ ", p.bad}, "compaction failed: "+text, p.bad, p.Lines)
+	}
 }
 
 //go:embed words.tmpl

@@ -248,7 +248,7 @@ type ExcerptQuery struct {
 	// Outline leaves out the parts that do not show where turns begin and end: it reads those of messages with a
 	// compaction, and tool calls that have no result; with LastTurns also texts that are streaming.
 	Outline bool `json:"outline,omitempty"`
-	// Spans also reads the spans of the messages. It needs Messages.
+	// Spans also reads the spans of the messages, and of compactions that failed. It needs Messages.
 	Spans bool `json:"spans,omitempty"`
 }
 

@@ -67,7 +67,7 @@ var claudeLines decoder = func(from *source, text []byte) (all []*codec.Session)
 			s.b.About.Forked = s.b.s.Row.ParentID != nil
 			s.tree.hide()
 			id := s.b.s.Row.ID
-			s.b.Title = cmp.Or(d.titles["custom-title "+id], d.titles["summary "], d.titles["ai-title "+id])
+			s.b.Title = cmp.Or(d.titles["custom-title "+id], s.summary(d.summaries), d.titles["ai-title "+id])
 		}
 		all = append(all, s.b.finish())
 	}
@@ -187,8 +187,10 @@ type claude struct {
 	origin, copied string
 	// roots are the first records of the sub-agents' chains, by any of their records.
 	roots map[string]string
-	// titles are by kind and session: that of the user, that of a model, and that of the file, which names no session.
+	// titles are by kind and session: that of the user, that of a model, and that of the summaries.
 	titles map[string]string
+	// summaries are those of the file. Older versions begin a file with those of other conversations.
+	summaries []rows.Object
 }
 
 type claudeSession struct {
@@ -295,7 +297,10 @@ func (d *claude) record(o rows.Object) {
 	}()
 	switch {
 	case kind == "summary":
-		d.entitle("summary ", o.Text("summary"), d.order...)
+		d.summaries = append(d.summaries, o)
+		for _, s := range d.order {
+			d.entitle("summary "+s.b.s.Row.ID, s.summary(d.summaries), s)
+		}
 	case kind == "custom-title":
 		d.entitle("custom-title "+id, o.Text("customTitle"), known)
 	case kind == "ai-title":
@@ -331,14 +336,22 @@ func (d *claude) record(o rows.Object) {
 	}
 }
 
-// entitle notes a title of sessions.
-func (d *claude) entitle(key, title string, sessions ...*claudeSession) {
-	for _, s := range sessions {
-		if d.titles[key] != title {
-			s.changes()
-		}
+// entitle notes a title of a session.
+func (d *claude) entitle(key, title string, s *claudeSession) {
+	if d.titles[key] != title {
+		s.changes()
 	}
 	d.titles[key] = title
+}
+
+// summary is the last summary of a conversation that ends with a message of the session.
+func (s *claudeSession) summary(all []rows.Object) (text string) {
+	for _, o := range all {
+		if leaf := o.Text("leafUuid"); leaf == "" || s.tree.byID[leaf] != nil {
+			text = o.Text("summary")
+		}
+	}
+	return text
 }
 
 // changes makes the session later by a moment where it has a new title or cost, of which the record has no time: else a

@@ -58,13 +58,14 @@ ALTER TABLE chat_sessions ADD COLUMN mode TEXT;
 -- IF t.name = 'chat_parts' AND 'continuation_run_id' NOT IN (SELECT name FROM pragma_table_info(t.name))
 ALTER TABLE chat_parts ADD COLUMN continuation_run_id TEXT;
 
--- IF t.name = 'session_stats' AND 'turns' NOT IN (SELECT name FROM pragma_table_info(t.name))
--- Figures without sums, which are made again, and triggers that removed their rows.
+-- IF t.name = 'session_stats' AND t.sql NOT LIKE '%open at once%'
+-- Figures that are other ones now, which are made again: see figuresVersion. The first had no sums, and triggers that
+-- removed their rows.
 DROP TABLE session_stats;
-DROP TRIGGER stats_message_updated;
-DROP TRIGGER stats_message_deleted;
-DROP TRIGGER stats_part_updated;
-DROP TRIGGER stats_part_deleted;
+DROP TRIGGER IF EXISTS stats_message_updated;
+DROP TRIGGER IF EXISTS stats_message_deleted;
+DROP TRIGGER IF EXISTS stats_part_updated;
+DROP TRIGGER IF EXISTS stats_part_deleted;
 
 -- IF t.name = 'chat_sessions'
 -- Earlier versions made these. idx_chat_parts_session stays where it is: it is also the reference program's.

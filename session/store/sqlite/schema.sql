@@ -143,6 +143,7 @@ CREATE TABLE IF NOT EXISTS span_refs (
   PRIMARY KEY (session_id, trace_id, span_id)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idx_span_refs_message ON span_refs(message_id) WHERE message_id IS NOT NULL AND kind <> 'permission.evaluate';
+CREATE INDEX IF NOT EXISTS idx_span_refs_compaction ON span_refs(session_id) WHERE message_id IS NULL AND kind = 'compaction.run';
 
 CREATE TABLE IF NOT EXISTS session_traces (
   trace_id   TEXT NOT NULL,
@@ -232,7 +233,7 @@ CREATE TABLE IF NOT EXISTS session_stats (
   turns      INTEGER,
   errors     INTEGER,
   tokens     INTEGER,
-  duration   INTEGER
+  duration   INTEGER -- figures since turns may be open at once
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idx_session_stats_turns ON session_stats(turns);
 CREATE INDEX IF NOT EXISTS idx_session_stats_errors ON session_stats(errors);

@@ -189,7 +189,7 @@ func (e *excerpt) ofMessages(conn Conn, q store.ExcerptQuery) (err error) {
 	e.Spans, err = spansOfMessages(conn, id, messages)
 	e.Spans = slices.DeleteFunc(e.Spans, func(s store.SpanRef) bool {
 		_, ok := e.at[s.MessageID]
-		return !ok
+		return !ok && s.MessageID != ""
 	})
 	return err
 }

@@ -55,8 +55,8 @@ type countedCall struct {
 	durationMS      *int64
 }
 
-// figuresVersion begins what is kept. It is another one when the same rows give other figures: figures of another
-// version count as missing. Then a migration removes what [figures.sums] gave, too.
+// figuresVersion begins what is kept. It is another one when figures are kept in another form: those in the form of
+// another version are not read. A migration removes what is kept when that changes, or the same rows give other figures.
 const figuresVersion = 1
 
 func (f *figures) encode() []byte {

@@ -524,7 +524,8 @@ func spansOf(conn Conn, sessionID string) ([]store.SpanRef, error) {
 	return mergedSpans(conn, "", "", sessionID)
 }
 
-// spansOfMessages returns those of spansOf that belong to messages, which are a JSON list of ids.
+// spansOfMessages returns those of spansOf that belong to messages, which are a JSON list of ids, and those of compactions
+// that failed, which have no message.
 func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, error) {
 	d := conn.Dialect()
 	// What an observation reports of a span may be of another message than what was imported of it: all reports of a
@@ -532,7 +533,9 @@ func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, er
 	// The index of span_refs leaves out the spans of decisions: the decisions have them.
 	of := `SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "span_refs") + ` AND r.kind <> 'permission.evaluate'
  UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "permission_decisions") + ` AND r.span_id IS NOT NULL
- UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "observations") + ` AND r.span_id IS NOT NULL`
+ UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "observations") + ` AND r.span_id IS NOT NULL
+ UNION SELECT trace_id, span_id FROM span_refs
+ WHERE session_id = ?1 AND message_id IS NULL AND kind = 'compaction.run'`
 	return mergedSpans(conn, `(`+of+`) AS k CROSS JOIN `, ` AND s.trace_id = k.trace_id AND s.span_id = k.span_id`,
 		sessionID, messages)
 }
