@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash"
 	"slices"
 	"strings"
@@ -165,7 +166,7 @@ func contentOf(m *modelapi.Message) *content {
 		case modelapi.Result:
 			c.call(">"+i.ID, i.Name)
 		case modelapi.FileItem:
-			c.call("file "+i.File.Name+i.File.URL, "")
+			c.call(fmt.Sprint("file ", i.File.Name, i.File.URL, i.File.Size), "")
 		}
 	}
 	return &c

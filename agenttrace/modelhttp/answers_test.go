@@ -37,6 +37,7 @@ func exchanges(t *testing.T, path string, pairs ...[2]string) *agent {
 	for _, p := range pairs {
 		a.send(t.Context(), path, strings.NewReader(p[0]))
 	}
+	_ = a.transport.Close() // no attempt follows one that failed
 	return a
 }
 

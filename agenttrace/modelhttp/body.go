@@ -79,12 +79,6 @@ func (b *tap) took(p []byte, err error) {
 			err = errTruncated
 		}
 		b.parse()
-		if b.x.attempt.isNumbered && b.split == nil && !errors.Is(err, context.Canceled) {
-			// anthropic-sdk-go tries again when a document breaks off.
-			b.finished = true
-			b.x.failed(err, !b.x.attempt.isLast, 0)
-			return
-		}
 		b.finish(err)
 	case b.answer.Complete, b.length > 0 && b.read >= b.length:
 		b.end(true)
@@ -235,7 +229,9 @@ func (b *tap) end(atEnd bool) {
 
 func (b *tap) finish(err error) {
 	b.finished = true
-	b.x.flight.finish(b.answer, err)
+	// With calls of tools, the agent may go on instead.
+	again := err != nil && !errors.Is(err, context.Canceled) && !b.x.attempt.isLast && len(b.answer.calls()) == 0
+	b.x.ended(b.answer, err, again, 0)
 }
 
 // httpError returns the error of a response that is no answer. Its type is the provider's, or else the status.
@@ -254,7 +250,7 @@ func (x *exchange) refused(resp *http.Response) {
 	again := (modelapi.Retryable(resp) || resp.StatusCode < 400) && !x.attempt.isLast // a redirect is sent again, too
 	if again {
 		after, _ := modelapi.RetryAfter(resp.Header, time.Now())
-		x.failed(httpError(resp.StatusCode, "", ""), true, after)
+		x.ended(nil, httpError(resp.StatusCode, "", ""), true, after)
 	}
 	describe := func(body []byte) {
 		if open, _ := x.t.o.decoder(resp.Header); open != nil {
@@ -268,7 +264,7 @@ func (x *exchange) refused(resp *http.Response) {
 		if again {
 			x.flight.describe(err)
 		} else {
-			x.failed(err, false, 0)
+			x.ended(nil, err, false, 0)
 		}
 	}
 	if resp.Body == nil || resp.Body == http.NoBody {

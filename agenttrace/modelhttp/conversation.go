@@ -38,11 +38,8 @@ type conversation struct {
 	// used is when the last request began or ended, seen when the last one began.
 	used, seen time.Time
 	flights    int
-	// history has the last messages of the conversation, as the last request has them, and the answer to it; base
-	// counts those before. The last answer is at done, from where a request goes on; consumed reports that one has.
-	history    []mark
-	base, done int
-	consumed   bool
+	place
+	consumed bool // a request goes on from the place
 	// remote is the provider's name of it; responses are the last ones, oldest first.
 	remote    string
 	responses []response
@@ -57,7 +54,7 @@ type conversation struct {
 	// turnSize is how much of size is content of the open turn.
 	turnSize int64
 	awaited  []*openCall
-	failed   bodyKey   // the last request, if it failed
+	failed   digest    // the last request, if it failed
 	held     []*flight // calls whose last attempt failed, or that were interrupted
 	idle     *time.Timer
 	// open reports that the turn is; work is the context of its last request, setup is how that was.
@@ -77,6 +74,13 @@ type conversation struct {
 	answered string
 }
 
+// place is how far a conversation is: history has its last messages, as the last request has them, and the answer to
+// it; base counts those before. The last answer is at done, from where a request goes on.
+type place struct {
+	history    []mark
+	base, done int
+}
+
 // waiting is a tool call without a result.
 type waiting struct {
 	id, name string
@@ -87,12 +91,11 @@ type waiting struct {
 type flight struct {
 	conv *conversation
 	x    *exchange // of the last attempt; the registry's mu guards it between attempts
-	body bodyKey
 	side bool
-	// scope is that of the request, prefix the message that the answer goes on with, if there is one.
-	scope  digest
-	prefix *modelapi.Message
-	asks   purpose
+	// request and scope are those of the [lookup], prefix the message that the answer goes on with, if there is one.
+	request, scope digest
+	prefix         *modelapi.Message
+	asks           purpose
 
 	// ctx is that of the turn.
 	ctx  context.Context
@@ -105,6 +108,10 @@ type flight struct {
 	err      error
 	token    string
 	deadline time.Time
+	// broken is what came of the answer of the last attempt, nil if there was none, and before where the conversation was
+	// without that.
+	broken *answer
+	before place
 	// earlier is the usage of the answer before it was interrupted.
 	earlier *modelapi.Usage
 	// superseded reports that the conversation has gone on without the call.
@@ -382,21 +389,35 @@ func (f *flight) newAnswer() *answer {
 	return a
 }
 
-// hold waits for the client to try again.
-func (f *flight) hold(err error, attempt int, wait time.Duration) {
-	g := &f.conv.t.reg
+// hold waits for the client to try again. Until then a request may go on with what came of an answer, which may be nil.
+func (f *flight) hold(a *answer, err error, attempt int, wait time.Duration) {
+	c := f.conv
 	if f.turn != nil && !f.side {
 		f.turn.Retrying(attempt, err)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	f.err = failure{err, f.conv.t.o.Now()}
-	f.conv.flights--
-	f.conv.used = time.Now()
+	came := cmp.Or(a, f.newAnswer())
+	for _, stream := range came.streams {
+		_ = stream.Close() // never fails
+	}
+	c.mu.Lock()
+	answered := c.answered
+	c.mu.Unlock()
+	c.t.reg.mu.Lock()
+	defer c.t.reg.mu.Unlock()
+	f.err, f.broken, f.before = failure{err, c.t.o.Now()}, a, c.place
+	c.flights--
+	c.used = time.Now()
 	if !f.side {
-		f.conv.consumed, f.conv.failed = false, f.body
+		c.settle(f, came, nil, c.open, answered, true)
 	}
 	f.wait(wait)
+}
+
+// forget has the conversation be where it was before an answer that broke off. The caller holds the registry's mu.
+func (f *flight) forget() {
+	if f.broken != nil && f.broken.content.full && !f.side {
+		f.conv.place = f.before
+	}
 }
 
 // wait has the call end if nothing goes on with it. The caller holds the registry's mu.
@@ -452,8 +473,11 @@ func (f *flight) expire() {
 	g.mu.Lock()
 	err := f.err
 	f.conv.flights++ // finish takes it out again
+	if !f.superseded {
+		f.forget() // and notes it for good
+	}
 	g.mu.Unlock()
-	f.finish(&answer{}, err)
+	f.finish(cmp.Or(f.broken, f.newAnswer()), err)
 }
 
 // unparsed ends a call whose answer cannot be read.
@@ -560,9 +584,10 @@ func (c *conversation) settle(f *flight, a *answer, calls []*openCall, open bool
 	if !open && !failed && a.content.full {
 		c.work = nil
 	}
-	if failed && !a.content.full {
-		c.consumed, c.failed = false, f.body // the conversation is where it was
+	if c.failed = (digest{}); failed {
+		c.failed = f.request
 	}
+	c.consumed = c.consumed && !failed
 	if !a.content.full && a.ID == "" {
 		return
 	}

@@ -129,18 +129,24 @@ func ask(t *testing.T, by http.RoundTripper, url string) (size int64) {
 	return size
 }
 
-// TestARequestAfterARefusalIsACallOfItsOwn: as in a program that was instrumented, where its client does not count
-// attempts.
-func TestARequestAfterARefusalIsACallOfItsOwn(t *testing.T) {
+// TestARequestAfterARefusalIsAnotherAttempt: a client that does not count attempts is refused, and asks once more when it
+// has an answer, which is another turn.
+func TestARequestAfterARefusalIsAnotherAttempt(t *testing.T) {
+	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusTooManyRequests)
+		if asked++; asked < 3 {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"Yes."},"finish_reason":"stop"}]}`)
 	}))
 	defer server.Close()
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 	model := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider}), modelhttp.Options{})
 	tee, end := tee(t, &recorder.Calls{Begin: model.Begin})
-	_, _ = ask(t, tee, server.URL), ask(t, tee, server.URL)
+	for range 4 {
+		ask(t, tee, server.URL)
+	}
 	end()
 	if err := model.Close(); err != nil {
 		t.Error(err)
