@@ -38,6 +38,9 @@ type tap struct {
 	dec          modelapi.Decoder
 	split        modelapi.Stream // nil if the body is one document
 	inflater     *inflater       // nil if the body is not compressed
+	// kind is the content type, known reports that the body shows whether it is a stream.
+	kind  string
+	known bool
 	// buf is a document until its end, cut the error of an answer that lacks its own.
 	buf []byte
 	cut error
@@ -45,10 +48,10 @@ type tap struct {
 
 func newTap(x *exchange, resp *http.Response) io.ReadCloser {
 	a := x.flight.newAnswer()
-	b := &tap{x: x, answer: a, cut: errTruncated, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength}
-	b.split = modelapi.StreamOf(resp.Header.Get("Content-Type"), x.t.o.MaxBodyBytes)
+	b := &tap{x: x, answer: a, cut: errTruncated, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength,
+		kind: resp.Header.Get("Content-Type")}
 	if open, known := x.t.o.decoder(resp.Header); !known {
-		b.dropped, b.split = true, nil
+		b.dropped = true
 	} else if open != nil {
 		b.inflater = newInflater(open, b.feed, b.recovered)
 	}
@@ -114,6 +117,21 @@ func (b *tap) feed(p []byte) {
 		b.buf, b.dropped = nil, true
 	default:
 		b.buf = append(b.buf, p...)
+		if !b.known {
+			b.look(false)
+		}
+	}
+}
+
+// look finds out whether the body, or all of it, is a stream, and parses it then.
+func (b *tap) look(all bool) {
+	const mark = "\ufeff" // of UTF-8
+	if b.buf = bytes.TrimPrefix(b.buf, []byte(mark)); !all && strings.HasPrefix(mark, string(b.buf)) {
+		return
+	}
+	if b.split, b.known = modelapi.StreamIn(b.buf, b.kind, all, b.x.t.o.MaxBodyBytes); b.split != nil {
+		b.split.Feed(b.buf, b.dec.Event)
+		b.buf = nil
 	}
 }
 
@@ -122,13 +140,15 @@ func (b *tap) parse() (whole bool) {
 	if b.inflater != nil {
 		b.inflater.end()
 	}
+	if whole = b.split == nil && len(b.buf) > 0 && modelapi.Valid(b.buf); !whole && b.split == nil && !b.dropped {
+		b.look(true)
+	}
 	if b.split != nil {
 		b.split.End(b.dec.Event)
 		return false
 	}
 	data := b.buf
-	b.buf = nil
-	if whole = len(data) > 0 && modelapi.Valid(data); whole {
+	if b.buf = nil; whole {
 		b.dec.Body(data)
 	} else if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' && data[0] != '[' {
 		b.cut = fmt.Errorf("the answer is not JSON: %q", headOf(data))

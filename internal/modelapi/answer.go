@@ -306,6 +306,36 @@ func StreamOf(contentType string, most int) Stream {
 	return nil
 }
 
+// StreamIn returns the stream that a body is by how it begins, where that shows it, and else by its content type, which
+// some servers set to another one; nil if it is a document. It is not sure where more than the head is needed; all
+// reports that there is no more.
+func StreamIn(head []byte, contentType string, all bool, most int) (s Stream, sure bool) {
+	const enough = 4 << 10
+	typed := StreamOf(contentType, most)
+	named, _ := typed.(*sse)
+	text := bytes.TrimLeft(head, " \t\r\n")
+	for _, field := range []string{"data:", "event:", "id:", "retry:", ":"} {
+		if bytes.HasPrefix(text, []byte(field)) {
+			return &sse{max: most}, true
+		} else if !all && strings.HasPrefix(field, string(text)) {
+			return nil, false
+		}
+	}
+	if len(text) == 0 || text[0] != '{' && text[0] != '[' || named != nil && named.lines {
+		return typed, true
+	}
+	line, rest, _ := bytes.Cut(text, []byte("\n"))
+	switch rest = bytes.TrimLeft(rest, " \t\r\n"); {
+	case len(rest) == 0:
+		return nil, all || len(head) > enough
+	case text[0] == '[' || !json.Valid(line):
+		return nil, true
+	case rest[0] == '{':
+		return &sse{max: most, lines: true}, true
+	}
+	return typed, true
+}
+
 // sse splits server-sent events, or lines that are events. An event of more than max bytes is skipped.
 type sse struct {
 	max   int
