@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"log"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -52,7 +53,8 @@ type client struct {
 	Source string `json:"source"`
 }
 
-// modelServer is a variable that names a server of models, and the server where it is not set, "" for none.
+// modelServer is a variable that names a server of models, and the server where it is not set, "" for none. The server
+// without a name is Ollama's, whose variable has no path for all of its clients.
 type modelServer struct{ Name, Variable, URL string }
 
 //go:embed clients.json
@@ -128,6 +130,14 @@ func environment(entries []string) map[string]string {
 // redirect has requests to servers of models go to the address, each below the server's name.
 func (e *agentEnvironment) redirect() {
 	for _, s := range knownClients().Servers {
+		if s.Name == "" {
+			given := e.own[s.Variable]
+			if e.servers[""], e.added[s.Variable] = ollamaServer(cmp.Or(given, s.URL)), "http://"+e.address; given != "" &&
+				!strings.Contains(given, "://") {
+				e.added[s.Variable] = e.address // what reads it adds the scheme
+			}
+			continue
+		}
 		u, err := parseServer(cmp.Or(e.own[s.Variable], s.URL))
 		if err != nil || e.isSigned(u) {
 			continue
@@ -137,6 +147,30 @@ func (e *agentEnvironment) redirect() {
 		e.added[s.Variable] = own.String()
 		e.servers[s.Name] = u.Scheme + "://" + u.Host
 	}
+}
+
+// ollamaServer returns the base URL of the server that OLLAMA_HOST names for Ollama's clients. It may lack the scheme,
+// the host or the port, and the host may be what the server listens on.
+func ollamaServer(value string) string {
+	scheme, rest, isURL := strings.Cut(strings.Trim(value, ` "'`), "://")
+	if !isURL {
+		scheme, rest = "http", scheme
+	}
+	at, path, _ := strings.Cut(rest, "/")
+	host, port, err := net.SplitHostPort(at)
+	if err != nil {
+		host = strings.Trim(at, "[]")
+	}
+	if port == "" && !isURL {
+		port = "11434"
+	}
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	return scheme + "://" + strings.TrimSuffix(net.JoinHostPort(host, port), ":") + strings.TrimRight("/"+path, "/")
 }
 
 // isSigned reports whether requests to a server are signed for its name: at another one's address they would be

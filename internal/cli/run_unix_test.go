@@ -218,6 +218,13 @@ func agentMain() {
 		case "wait": // until it is terminated
 			fmt.Println("ready")
 			_, _ = io.Copy(io.Discard, os.Stdin)
+		case "ollama": // as its clients read the variable
+			host := os.Getenv("OLLAMA_HOST")
+			if !strings.Contains(host, "://") {
+				host = "http://" + host
+			}
+			fmt.Print(post(host+"/api/chat", []byte(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`), new(any)))
+			return
 		case "agent.py":
 			s := &e2e.Script{Turns: []e2e.Turn{{User: os.Args[2]}}}
 			if err := converse(s, -1, nil); err != nil {
@@ -1036,6 +1043,23 @@ func TestRunKeepsWhatTheEnvironmentSays(t *testing.T) {
 		want := regexp.QuoteMeta(both+" "+both) + ` http://u:pw@127\.0\.0\.1:\d+/openai/v%201\?k=v\n`
 		if matched, _ := regexp.Match("^"+want+"$", out); err != nil || !matched {
 			t.Errorf("%s: %v: %s", direct, err, out)
+		}
+	}
+}
+
+// TestRunRecordsAClientOfOllama: however its variable names the server, which gets what it would without us.
+func TestRunRecordsAClientOfOllama(t *testing.T) {
+	o := newOutside(t)
+	address := o.server.Listener.Addr().String()
+	for i, host := range []string{"http://" + address, address + "/p/", "'http://" + address + "/p'",
+		"0.0.0.0" + address[strings.LastIndex(address, ":"):], address[strings.LastIndex(address, ":"):]} {
+		o.answered(0)
+		cmd := o.command("agenttrace", "run", "--", "agent", "ollama")
+		cmd.Env = append(cmd.Env, "OLLAMA_HOST="+host)
+		out, err := cmd.CombinedOutput()
+		want := `["POST","` + map[bool]string{true: "/p"}[strings.Contains(host, "/p")] + `/api/chat","` + address + `"`
+		if asked := string(o.asked[len(o.asked)-1]); err != nil || !strings.HasPrefix(asked, want) || len(o.documents()) != i+1 {
+			t.Errorf("%s: %v, the server got %s: %s", host, err, asked, out)
 		}
 	}
 }
