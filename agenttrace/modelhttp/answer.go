@@ -259,8 +259,31 @@ func userItems(messages []modelapi.Message) (out []modelapi.Item) {
 	return out
 }
 
-// lastUserText returns the index of the last message in which the user writes, or the first.
-func lastUserText(messages []modelapi.Message) int {
+// history counts the messages that a request repeats, and the turns that they are of.
+type history struct {
+	Messages int `json:"messages"`
+	Turns    int `json:"turns"`
+}
+
+func historyOf(messages []modelapi.Message) (h history) {
+	asked := false
+	for i := range messages {
+		asks := messages[i].Role == modelapi.User && !hasResults(messages[i:i+1])
+		if asks && !asked {
+			h.Turns++
+		}
+		asked = asks
+	}
+	h.Messages = len(messages)
+	return h
+}
+
+// turnStart returns the index of the first message of the turn that a request is of: the one from which on it is new if
+// the user writes there, and else the last message in which the user does, or the first.
+func turnStart(messages []modelapi.Message, from int) int {
+	if from = min(from, len(messages)); len(userItems(messages[from:])) > 0 {
+		return from
+	}
 	for i, m := range slices.Backward(messages) {
 		if m.Role == modelapi.User && !hasResults(messages[i:i+1]) {
 			return i
@@ -377,7 +400,7 @@ func (g *registry) sessionOf(l *lookup) *agenttrace.Session {
 	if l.session != nil {
 		return l.session
 	}
-	o := g.t.sessionOptions(l.r)
+	o := g.t.sessionOptions(l.r.Messages) // it may have them from another process
 	o.ID = l.declared
 	return g.t.tracer.NewSession(context.Background(), o)
 }

@@ -68,6 +68,7 @@ type conversation struct {
 	run     *agenttrace.Run
 	turn    *agenttrace.Turn
 	turns   int
+	notes   map[string]any // in the turn's metadata
 	waiting []waiting
 	paused  bool
 	// answered is the last message of the assistant that is whole.
@@ -124,7 +125,7 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	defer c.mu.Unlock()
 	ctx := f.x.req.Context()
 	if c.session == nil && c.external == nil {
-		c.session = c.newSession(ctx, r, m.parent, m.parentAnswer)
+		c.session = c.newSession(ctx, r, m)
 	}
 	tail := r.Messages[min(m.from, len(r.Messages)):]
 	c.earlierResults(r.Messages[:min(m.from, len(r.Messages))])
@@ -185,19 +186,17 @@ func filePart(f modelapi.File) agenttrace.Part {
 	}{f.MediaType, f.Name, f.Size})
 }
 
-// sessionOptions are those of the session that a request begins.
-func (t *Transport) sessionOptions(r *modelapi.Request) agenttrace.SessionOptions {
+// sessionOptions are those of the session that messages begin.
+func (t *Transport) sessionOptions(messages []modelapi.Message) agenttrace.SessionOptions {
 	o := t.o.Session
-	o.ID, o.Agent, o.FirstPrompt = "", t.o.Agent, firstPrompt(r.Messages)
+	o.ID, o.Agent, o.FirstPrompt = "", t.o.Agent, firstPrompt(messages)
 	return o
 }
 
 // newSession returns the session of a conversation that begins.
-func (c *conversation) newSession(
-	ctx context.Context, r *modelapi.Request, parent *conversation, answer string,
-) *agenttrace.Session {
-	t := c.t
-	o := t.sessionOptions(r)
+func (c *conversation) newSession(ctx context.Context, r *modelapi.Request, m *match) *agenttrace.Session {
+	t, parent, answer := c.t, m.parent, m.parentAnswer
+	o := t.sessionOptions(r.Messages[turnStart(r.Messages, m.from):])
 	switch {
 	case c.caller != nil:
 		return t.tracer.NewSession(c.caller.ctx, o)
@@ -252,12 +251,15 @@ func (c *conversation) proceed(ctx context.Context, r *modelapi.Request, m *matc
 	}
 	first := m.from
 	if len(said) == 0 && m.summary == "" { // the results of a turn that is not known, or the same request again
-		first = lastUserText(r.Messages)
+		first = turnStart(r.Messages, first)
 		said = userItems(r.Messages[first:min(first+1, len(r.Messages))])
 	}
 	c.startTurn(ctx, r, m, said)
 	if m.ambiguous {
-		note(c.turn, "ambiguous", true)
+		c.note("ambiguous", true)
+	}
+	if c.turns == 1 && m.parent == nil && first > 0 {
+		c.note("history", historyOf(r.Messages[:min(first, len(r.Messages))]))
 	}
 	if first < m.from && (c.turns == 1 || m.parent != nil) {
 		c.replay(r.Messages[first+1:])
@@ -282,6 +284,7 @@ func (c *conversation) startTurn(ctx context.Context, r *modelapi.Request, m *ma
 		message.Parts = append(message.Parts, part)
 	}
 	c.turns++
+	c.notes = make(map[string]any)
 	if c.caller != nil && agenttrace.TurnFromContext(ctx) == nil {
 		ctx = c.caller.ctx // the sub-agent runs in the call
 	}
@@ -338,9 +341,10 @@ func (c *conversation) replay(messages []modelapi.Message) {
 	}
 }
 
-// note states in the metadata of a turn what is not known of it.
-func note(turn *agenttrace.Turn, key string, value any) {
-	turn.SetMetadata(map[string]any{"modelhttp": map[string]any{key: value}})
+// note states in the metadata of the turn what is not known of it. The caller holds mu.
+func (c *conversation) note(key string, value any) {
+	c.notes[key] = value
+	c.turn.SetMetadata(map[string]any{"modelhttp": c.notes})
 }
 
 // endTurn ends the turn and its run. Tool calls without results end as they are.
@@ -364,7 +368,7 @@ func (c *conversation) close(all bool) {
 	if c.turn == nil || busy && !all {
 		return
 	}
-	note(c.turn, "unfinished", true)
+	c.note("unfinished", true)
 	var err error
 	if busy { // the rest of the answer is not recorded
 		err = context.Canceled
@@ -482,9 +486,11 @@ func (f *flight) expire() {
 
 // unparsed ends a call whose answer cannot be read.
 func (f *flight) unparsed(why string) {
-	if f.turn != nil && f.conv.external == nil {
-		note(f.turn, "unparsed", why)
+	c := f.conv
+	if c.mu.Lock(); f.turn != nil && f.turn == c.turn {
+		c.note("unparsed", why)
 	}
+	c.mu.Unlock()
 	f.finish(&answer{}, nil)
 }
 
