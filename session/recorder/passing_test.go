@@ -411,7 +411,7 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 
 // TestCallsOfAServerJoinTheSessionThatCalls: a call of a tool that names the trace, or the id of the model's call, is
 // that of the session that has it; others are of a session for each connection, with the client's name. One that is
-// never answered, or canceled, is there, too.
+// never answered, or canceled, is there, too, also of several in a batch.
 func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 	rec := open(t, recorder.Options{})
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(rec.SpanExporter()))
@@ -447,11 +447,10 @@ func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 		turn.End(agenttrace.TurnResult{})
 		run.End(nil)
 	}
-	say("one", true, call, 2, "b", "")
+	say("one", true, "["+call+","+call+","+call+"]", 2, "b", "", 3, "canceled", "", 4, "d", "")
 	say("two", true, call, 2, "c", "")
-	say("one", true, call, 3, "canceled", "")
 	say("two", false, result, 2, "text of c")
-	say("one", false, result, 2, "text of b")
+	say("one", false, "["+result+", "+result+"]", 4, "text of d", 2, "text of b")
 	say("one", true, `{"method":"notifications/cancelled","params":{"requestId":3,"reason":"the user left"}}`)
 	say("two", true, call, 4, "never", "")
 	for _, c := range connections {
@@ -471,7 +470,8 @@ func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 	want := map[string][]string{
 		"agent-one of coder":    {read + `a"} output "text of a for one"`},
 		"agent-two of coder":    {read + `a"} output "text of a for two"`},
-		"mcp-one of client one": {read + `b"} output "text of b"`, read + `canceled"} error canceled by the client: the user left`},
+		"mcp-one of client one": {read + `b"} output "text of b"`,
+			read + `canceled"} error canceled by the client: the user left`, read + `d"} output "text of d"`},
 		"mcp-two of client two": {read + `c"} output "text of c"`, read + `never"} error the server has not answered`},
 	}
 	if d := cmp.Diff(want, got); d != "" {
