@@ -259,23 +259,16 @@ func userItems(messages []modelapi.Message) (out []modelapi.Item) {
 	return out
 }
 
-// history counts the messages that a request repeats, and the turns that they are of.
-type history struct {
-	Messages int `json:"messages"`
-	Turns    int `json:"turns"`
-}
-
-func historyOf(messages []modelapi.Message) (h history) {
-	asked := false
+// historyOf counts messages that a request repeats, and the turns that they are of.
+func historyOf(messages []modelapi.Message) map[string]int {
+	turns, asked := 0, false
 	for i := range messages {
-		asks := messages[i].Role == modelapi.User && !hasResults(messages[i:i+1])
-		if asks && !asked {
-			h.Turns++
+		before := asked
+		if asked = messages[i].Role == modelapi.User && !hasResults(messages[i:i+1]); asked && !before {
+			turns++
 		}
-		asked = asks
 	}
-	h.Messages = len(messages)
-	return h
+	return map[string]int{"messages": len(messages), "turns": turns}
 }
 
 // turnStart returns the index of the first message of the turn that a request is of: the one from which on it is new if

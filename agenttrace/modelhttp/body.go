@@ -125,9 +125,8 @@ func (b *tap) feed(p []byte) {
 
 // look finds out whether the body, or all of it, is a stream, and parses it then.
 func (b *tap) look(all bool) {
-	const mark = "\ufeff" // of UTF-8
-	if b.buf = bytes.TrimPrefix(b.buf, []byte(mark)); !all && strings.HasPrefix(mark, string(b.buf)) {
-		return
+	if b.buf = bytes.TrimPrefix(b.buf, []byte("\ufeff")); !all && strings.HasPrefix("\ufeff", string(b.buf)) {
+		return // the mark of UTF-8 is not whole, or nothing follows it
 	}
 	if b.split, b.known = modelapi.StreamIn(b.buf, b.kind, all, b.x.t.o.MaxBodyBytes); b.split != nil {
 		b.split.Feed(b.buf, b.dec.Event)

@@ -38,8 +38,11 @@ type conversation struct {
 	// used is when the last request began or ended, seen when the last one began.
 	used, seen time.Time
 	flights    int
-	place
-	consumed bool // a request goes on from the place
+	// history has the last messages of the conversation, as the last request has them, and the answer to it; base
+	// counts those before. The last answer is at done, from where a request goes on; consumed reports that one has.
+	history    []mark
+	base, done int
+	consumed   bool
 	// remote is the provider's name of it; responses are the last ones, oldest first.
 	remote    string
 	responses []response
@@ -75,13 +78,6 @@ type conversation struct {
 	answered string
 }
 
-// place is how far a conversation is: history has its last messages, as the last request has them, and the answer to
-// it; base counts those before. The last answer is at done, from where a request goes on.
-type place struct {
-	history    []mark
-	base, done int
-}
-
 // waiting is a tool call without a result.
 type waiting struct {
 	id, name string
@@ -109,10 +105,10 @@ type flight struct {
 	err      error
 	token    string
 	deadline time.Time
-	// broken is what came of the answer of the last attempt, nil if there was none, and before where the conversation was
+	// broken is what came of the answer of the last attempt, nil if there was none, before the conversation's done
 	// without that.
 	broken *answer
-	before place
+	before int
 	// earlier is the usage of the answer before it was interrupted.
 	earlier *modelapi.Usage
 	// superseded reports that the conversation has gone on without the call.
@@ -403,24 +399,21 @@ func (f *flight) hold(a *answer, err error, attempt int, wait time.Duration) {
 	for _, stream := range came.streams {
 		_ = stream.Close() // never fails
 	}
-	c.mu.Lock()
-	answered := c.answered
-	c.mu.Unlock()
 	c.t.reg.mu.Lock()
 	defer c.t.reg.mu.Unlock()
-	f.err, f.broken, f.before = failure{err, c.t.o.Now()}, a, c.place
+	f.err, f.broken, f.before = failure{err, c.t.o.Now()}, a, c.done
 	c.flights--
 	c.used = time.Now()
 	if !f.side {
-		c.settle(f, came, nil, c.open, answered, true)
+		c.settle(f, came, nil, c.open, "", true)
 	}
 	f.wait(wait)
 }
 
 // forget has the conversation be where it was before an answer that broke off. The caller holds the registry's mu.
 func (f *flight) forget() {
-	if f.broken != nil && f.broken.content.full && !f.side {
-		f.conv.place = f.before
+	if c := f.conv; f.broken != nil && !f.side && !f.superseded && c.done != f.before {
+		c.history, c.done = c.history[:max(0, len(c.history)-1)], f.before
 	}
 }
 
@@ -477,20 +470,17 @@ func (f *flight) expire() {
 	g.mu.Lock()
 	err := f.err
 	f.conv.flights++ // finish takes it out again
-	if !f.superseded {
-		f.forget() // and notes it for good
-	}
+	f.forget()       // what finish notes for good
 	g.mu.Unlock()
 	f.finish(cmp.Or(f.broken, f.newAnswer()), err)
 }
 
 // unparsed ends a call whose answer cannot be read.
 func (f *flight) unparsed(why string) {
-	c := f.conv
-	if c.mu.Lock(); f.turn != nil && f.turn == c.turn {
-		c.note("unparsed", why)
+	if f.conv.mu.Lock(); f.turn != nil && f.turn == f.conv.turn {
+		f.conv.note("unparsed", why)
 	}
-	c.mu.Unlock()
+	f.conv.mu.Unlock()
 	f.finish(&answer{}, nil)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -52,9 +53,7 @@ func TestASessionIsCalledByItsFirstText(t *testing.T) {
 // TestASessionIsNotCalledByATextThatIsOmitted omits prompts.
 func TestASessionIsNotCalledByATextThatIsOmitted(t *testing.T) {
 	r, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	a := newAgent(t, says("A."), modelhttp.Options{})
 	tr := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: a.rec, Redact: r}), modelhttp.Options{Agent: "coder"})
 	a.client.Transport = tr
@@ -122,9 +121,7 @@ func TestAttemptsThatFailedAreInTheSession(t *testing.T) {
 		t.Fatalf("%d calls have the errors %q", turn.ModelCalls, failed)
 	}
 	var shown strings.Builder
-	if err := render.Document(&shown, docs[0], render.Options{Width: 200}); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, render.Document(&shown, docs[0], render.Options{Width: 200}))
 	for _, text := range failed {
 		if !strings.Contains(shown.String(), text) {
 			t.Errorf("show prints\n%s", &shown)

@@ -173,8 +173,7 @@ func (x *exchange) failedToSend(err error) {
 	x.ended(nil, err, again, 0)
 }
 
-// ended ends an attempt, with its answer, if it has one, and the error if it failed. If the client may try again, the
-// call stays open.
+// ended ends an attempt, whose answer may be nil. If the client may try again, the call stays open.
 func (x *exchange) ended(a *answer, err error, again bool, after time.Duration) {
 	if again {
 		x.flight.hold(a, err, x.attempt.number+1, patience(after))

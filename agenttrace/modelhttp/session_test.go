@@ -18,6 +18,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -119,7 +120,7 @@ func failing(times, status int, next http.HandlerFunc, begun ...string) http.Han
 			if status == http.StatusOK { // a connection that breaks, perhaps in an answer
 				for _, delta := range begun {
 					w.Header().Set("Content-Type", "text/event-stream")
-					fmt.Fprintf(w, `data: {"choices":[{"delta":%s}]}`+"\n\n", delta)
+					fmt.Fprintf(w, `data: {"id":"chatcmpl-0","choices":[{"delta":%s}]}`+"\n\n", delta)
 					_ = http.NewResponseController(w).Flush()
 				}
 				panic(http.ErrAbortHandler)
@@ -147,7 +148,7 @@ func TestAttemptsOfARequestAreOneCall(t *testing.T) {
 		"no answer":       {status: 200, calls: 2},
 		"a broken stream": {status: 200, begun: []string{`{"content":"Hel"}`}, calls: 2},
 		"a broken call":   {status: 200, begun: []string{strings.TrimSuffix(call, "}")}, calls: 4},
-		"a loop around Stainless": {status: 200, begun: []string{`{"content":"Hel"}`}, headers: [3]http.Header{
+		"a loop around Stainless": {status: 200, begun: []string{`{"role":"assistant"}`}, headers: [3]http.Header{
 			{"X-Stainless-Retry-Count": {"0"}}, {"X-Stainless-Retry-Count": {"0"}}, {"X-Stainless-Retry-Count": {"0"}}}, calls: 2},
 		"Stainless": {500, nil, [3]http.Header{{"X-Stainless-Retry-Count": {"0"}}, {"X-Stainless-Retry-Count": {"1"}},
 			{"X-Stainless-Retry-Count": {"2"}}}, 2},
@@ -303,13 +304,9 @@ func TestASideCallIsASpanOnly(t *testing.T) {
 // TestASessionThatIsNamedIsOne names it in each way.
 func TestASessionThatIsNamedIsOne(t *testing.T) {
 	member, err := baggage.NewMember("session.id", "ses_mine")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	bag, err := baggage.New(member)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	key := func(r *http.Request) string { return r.Header.Get("X-Session") }
 	for name, test := range map[string]struct {
 		ctx    context.Context

@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"log"
 	"maps"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 	"github.com/tidwall/sjson"
 
 	"github.com/agenttrace/agenttrace/extension/sessionview"
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 )
@@ -131,10 +131,10 @@ func environment(entries []string) map[string]string {
 func (e *agentEnvironment) redirect() {
 	for _, s := range knownClients().Servers {
 		if s.Name == "" {
-			given := e.own[s.Variable]
-			if e.servers[""], e.added[s.Variable] = ollamaServer(cmp.Or(given, s.URL)), "http://"+e.address; given != "" &&
-				!strings.Contains(given, "://") {
-				e.added[s.Variable] = e.address // what reads it adds the scheme
+			given := cmp.Or(e.own[s.Variable], s.URL)
+			e.servers[""], e.added[s.Variable] = ollamaServer(given), e.address
+			if strings.Contains(given, "://") { // else what reads it adds that
+				e.added[s.Variable] = "http://" + e.address
 			}
 			continue
 		}
@@ -152,26 +152,18 @@ func (e *agentEnvironment) redirect() {
 // ollamaServer returns the base URL of the server that OLLAMA_HOST names for Ollama's clients. It may lack the scheme,
 // the host or the port, and the host may be what the server listens on.
 func ollamaServer(value string) string {
-	scheme, rest, isURL := strings.Cut(strings.Trim(value, ` "'`), "://")
-	if !isURL {
-		scheme, rest = "http", scheme
+	m := ollamaHost().FindStringSubmatch(value)
+	scheme, host, port := m[1], m[2], m[3]
+	if scheme == "" {
+		scheme, port = "http://", cmp.Or(port, ":11434")
 	}
-	at, path, _ := strings.Cut(rest, "/")
-	host, port, err := net.SplitHostPort(at)
-	if err != nil {
-		host = strings.Trim(at, "[]")
-	}
-	if port == "" && !isURL {
-		port = "11434"
-	}
-	switch host {
-	case "", "0.0.0.0":
+	if slices.Contains([]string{"", "0.0.0.0", "[::]", "::"}, host) {
 		host = "127.0.0.1"
-	case "::":
-		host = "::1"
 	}
-	return scheme + "://" + strings.TrimSuffix(net.JoinHostPort(host, port), ":") + strings.TrimRight("/"+path, "/")
+	return scheme + host + port + m[4]
 }
+
+var ollamaHost = lazy.Regexp(`^[ "']*(\w+://)?(\[[^]]*\]|::|[^:/ "']*)(:\d+)?(.*?)[/ "']*$`)
 
 // isSigned reports whether requests to a server are signed for its name: at another one's address they would be
 // refused.

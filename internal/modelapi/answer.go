@@ -310,9 +310,7 @@ func StreamOf(contentType string, most int) Stream {
 // some servers set to another one; nil if it is a document. It is not sure where more than the head is needed; all
 // reports that there is no more.
 func StreamIn(head []byte, contentType string, all bool, most int) (s Stream, sure bool) {
-	const enough = 4 << 10
 	typed := StreamOf(contentType, most)
-	named, _ := typed.(*sse)
 	text := bytes.TrimLeft(head, " \t\r\n")
 	for _, field := range []string{"data:", "event:", "id:", "retry:", ":"} {
 		if bytes.HasPrefix(text, []byte(field)) {
@@ -321,14 +319,13 @@ func StreamIn(head []byte, contentType string, all bool, most int) (s Stream, su
 			return nil, false
 		}
 	}
-	if len(text) == 0 || text[0] != '{' && text[0] != '[' || named != nil && named.lines {
-		return typed, true
-	}
 	line, rest, _ := bytes.Cut(text, []byte("\n"))
-	switch rest = bytes.TrimLeft(rest, " \t\r\n"); {
+	rest = bytes.TrimLeft(rest, " \t\r\n")
+	switch s, _ := typed.(*sse); {
+	case len(line) == 0 || line[0] != '{' || s != nil && s.lines:
 	case len(rest) == 0:
-		return nil, all || len(head) > enough
-	case text[0] == '[' || !json.Valid(line):
+		return nil, all || len(head) > 4<<10
+	case !json.Valid(line):
 		return nil, true
 	case rest[0] == '{':
 		return &sse{max: most, lines: true}, true
