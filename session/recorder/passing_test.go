@@ -148,9 +148,7 @@ func TestARequestAfterARefusalIsAnotherAttempt(t *testing.T) {
 		ask(t, tee, server.URL)
 	}
 	end()
-	if err := model.Close(); err != nil {
-		t.Error(err)
-	}
+	testscale.Must(t, model.Close())
 	isRun := func(s tracetest.SpanStub) bool { return s.Name != "session.run" }
 	if runs := slices.DeleteFunc(spans.GetSpans(), isRun); len(runs) != 2 {
 		t.Errorf("%d runs are recorded, want 2", len(runs))
@@ -202,9 +200,7 @@ func tee(t *testing.T, calls *recorder.Calls) (tee *recorder.Tee, end func()) {
 	read := make(chan error)
 	go func() { read <- calls.Read(from) }()
 	return tee, func() {
-		if err := errors.Join(tee.Close(), <-read, from.Close()); err != nil {
-			t.Error(err)
-		}
+		testscale.Must(t, errors.Join(tee.Close(), <-read, from.Close()))
 	}
 }
 
@@ -468,8 +464,8 @@ func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 	}
 	const read = `assistant call read {"path":"`
 	want := map[string][]string{
-		"agent-one of coder":    {read + `a"} output "text of a for one"`},
-		"agent-two of coder":    {read + `a"} output "text of a for two"`},
+		"agent-one of coder": {read + `a"} output "text of a for one"`},
+		"agent-two of coder": {read + `a"} output "text of a for two"`},
 		"mcp-one of client one": {read + `b"} output "text of b"`,
 			read + `canceled"} error canceled by the client: the user left`, read + `d"} output "text of d"`},
 		"mcp-two of client two": {read + `c"} output "text of c"`, read + `never"} error the server has not answered`},
