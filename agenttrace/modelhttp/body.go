@@ -38,9 +38,8 @@ type tap struct {
 	dec          modelapi.Decoder
 	split        modelapi.Stream // nil if the body is one document
 	inflater     *inflater       // nil if the body is not compressed
-	// kind is the content type, known reports that the body shows whether it is a stream.
-	kind  string
-	known bool
+	kind         string          // the content type
+	known        bool            // whether it is a stream
 	// buf is a document until its end, cut the error of an answer that lacks its own.
 	buf []byte
 	cut error
@@ -125,9 +124,6 @@ func (b *tap) feed(p []byte) {
 
 // look finds out whether the body, or all of it, is a stream, and parses it then.
 func (b *tap) look(all bool) {
-	if b.buf = bytes.TrimPrefix(b.buf, []byte("\ufeff")); !all && strings.HasPrefix("\ufeff", string(b.buf)) {
-		return // the mark of UTF-8 is not whole, or nothing follows it
-	}
 	if b.split, b.known = modelapi.StreamIn(b.buf, b.kind, all, b.x.t.o.MaxBodyBytes); b.split != nil {
 		b.split.Feed(b.buf, b.dec.Event)
 		b.buf = nil

@@ -395,17 +395,13 @@ func (f *flight) hold(a *answer, err error, attempt int, wait time.Duration) {
 	if f.turn != nil && !f.side {
 		f.turn.Retrying(attempt, err)
 	}
-	came := cmp.Or(a, f.newAnswer())
-	for _, stream := range came.streams {
-		_ = stream.Close() // never fails
-	}
 	c.t.reg.mu.Lock()
 	defer c.t.reg.mu.Unlock()
 	f.err, f.broken, f.before = failure{err, c.t.o.Now()}, a, c.done
 	c.flights--
 	c.used = time.Now()
 	if !f.side {
-		c.settle(f, came, nil, c.open, "", true)
+		c.settle(f, cmp.Or(a, f.newAnswer()), nil, c.open, "", true)
 	}
 	f.wait(wait)
 }

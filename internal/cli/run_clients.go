@@ -53,8 +53,7 @@ type client struct {
 	Source string `json:"source"`
 }
 
-// modelServer is a variable that names a server of models, and the server where it is not set, "" for none. The server
-// without a name is Ollama's, whose variable has no path for all of its clients.
+// modelServer is a variable that names a server of models, and the server where it is not set, "" for none.
 type modelServer struct{ Name, Variable, URL string }
 
 //go:embed clients.json
@@ -130,7 +129,7 @@ func environment(entries []string) map[string]string {
 // redirect has requests to servers of models go to the address, each below the server's name.
 func (e *agentEnvironment) redirect() {
 	for _, s := range knownClients().Servers {
-		if s.Name == "" {
+		if s.Name == "" { // Ollama's, of which not all clients know a path
 			given := cmp.Or(e.own[s.Variable], s.URL)
 			e.servers[""], e.added[s.Variable] = ollamaServer(given), e.address
 			if strings.Contains(given, "://") { // else what reads it adds that
@@ -149,8 +148,7 @@ func (e *agentEnvironment) redirect() {
 	}
 }
 
-// ollamaServer returns the base URL of the server that OLLAMA_HOST names for Ollama's clients. It may lack the scheme,
-// the host or the port, and the host may be what the server listens on.
+// ollamaServer returns the base URL of the server that OLLAMA_HOST names, also by what it listens on, or not in whole.
 func ollamaServer(value string) string {
 	m := ollamaHost().FindStringSubmatch(value)
 	scheme, host, port := m[1], m[2], m[3]

@@ -306,9 +306,8 @@ func StreamOf(contentType string, most int) Stream {
 	return nil
 }
 
-// StreamIn returns the stream that a body is by how it begins, where that shows it, and else by its content type, which
-// some servers set to another one; nil if it is a document. It is not sure where more than the head is needed; all
-// reports that there is no more.
+// StreamIn returns the stream that a body is by its head, or else by its content type, nil if it is a document. It is
+// sure if no more of the body is needed to know that; all reports that there is no more.
 func StreamIn(head []byte, contentType string, all bool, most int) (s Stream, sure bool) {
 	typed := StreamOf(contentType, most)
 	text := bytes.TrimLeft(head, " \t\r\n")

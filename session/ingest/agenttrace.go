@@ -317,9 +317,7 @@ func (o *own) turn(t *spans.Turn) bool {
 	}
 	counted, cost := o.usage(t.Usage.Tokens), o.cost(t.Usage.CostUSD)
 	extra, _ := o.object("agenttrace.assistant_message.metadata", t.Assistant.Metadata)
-	var seen struct { // from outside
-		History *session.History `json:"history"`
-	}
+	var seen struct{ History *session.History }   // from outside
 	_ = json.Unmarshal(extra["modelhttp"], &seen) // what is no such object is the agent's own
 	facts := &store.TurnStats{
 		GivenUp: t.EndReason == semconv.EndAbort && t.ErrorType == semconv.ErrorTypeAborted,
