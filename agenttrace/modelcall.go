@@ -285,7 +285,8 @@ func (c *ModelCall) chunk(now time.Time) {
 }
 
 // Retried reports that an attempt of the call failed with err and that the client tried again after waiting. The turn
-// lists it among the errors of its model calls. See [Turn.Retrying] for what to report while the client waits.
+// lists it among the errors of its model calls. Texts that the attempt has streamed are replaced by those of the next
+// one. See [Turn.Retrying] for what to report while the client waits.
 func (c *ModelCall) Retried(err error, waited time.Duration) {
 	if c == nil || err == nil {
 		return

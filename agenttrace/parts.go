@@ -171,8 +171,9 @@ func (t *Turn) Data(name, id string, value any) {
 // that never fails. Close it when the part is whole; what is still open when the turn ends is marked as cut.
 type TextStream struct {
 	slot
-	call *ModelCall // that writes it, if known
-	kind string
+	call    *ModelCall // that writes it, if known
+	kind    string
+	attempt int // of the call, which has written it last
 
 	// The turn's mu guards what follows.
 	buf      strings.Builder
@@ -194,7 +195,18 @@ func (t *Turn) stream(kind string, call *ModelCall) (begun *TextStream) {
 	}
 	now := t.run.now()
 	t.set(kind, func() {
-		begun = &TextStream{kind: kind, call: call}
+		attempt := 0
+		if call != nil {
+			attempt = len(call.retries)
+		}
+		for _, p := range t.parts {
+			if s, ok := p.(*TextStream); ok && s.call == call && s.kind == kind && s.attempt < attempt {
+				begun, s.closed, s.provider, s.attempt = s, false, "", attempt
+				s.buf.Reset()
+				return
+			}
+		}
+		begun = &TextStream{kind: kind, call: call, attempt: attempt}
 		begun.slot = t.place(begun, now)
 		begun.emitEvent(now)
 	})

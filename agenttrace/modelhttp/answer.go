@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash"
 	"slices"
 	"strings"
@@ -165,7 +166,7 @@ func contentOf(m *modelapi.Message) *content {
 		case modelapi.Result:
 			c.call(">"+i.ID, i.Name)
 		case modelapi.FileItem:
-			c.call("file "+i.File.Name+i.File.URL, "")
+			c.call(fmt.Sprint("file ", i.File.Name, i.File.URL, i.File.Size), "")
 		}
 	}
 	return &c
@@ -258,8 +259,24 @@ func userItems(messages []modelapi.Message) (out []modelapi.Item) {
 	return out
 }
 
-// lastUserText returns the index of the last message in which the user writes, or the first.
-func lastUserText(messages []modelapi.Message) int {
+// historyOf counts messages that a request repeats, and the turns that they are of.
+func historyOf(messages []modelapi.Message) map[string]int {
+	turns, asked := 0, false
+	for i := range messages {
+		before := asked
+		if asked = messages[i].Role == modelapi.User && !hasResults(messages[i:i+1]); asked && !before {
+			turns++
+		}
+	}
+	return map[string]int{"messages": len(messages), "turns": turns}
+}
+
+// turnStart returns the index of the first message of the turn that a request is of: the one from which on it is new if
+// the user writes there, and else the last message in which the user does, or the first.
+func turnStart(messages []modelapi.Message, from int) int {
+	if from = min(from, len(messages)); len(userItems(messages[from:])) > 0 {
+		return from
+	}
 	for i, m := range slices.Backward(messages) {
 		if m.Role == modelapi.User && !hasResults(messages[i:i+1]) {
 			return i
@@ -376,7 +393,7 @@ func (g *registry) sessionOf(l *lookup) *agenttrace.Session {
 	if l.session != nil {
 		return l.session
 	}
-	o := g.t.sessionOptions(l.r)
+	o := g.t.sessionOptions(l.r.Messages) // it may have them from another process
 	o.ID = l.declared
 	return g.t.tracer.NewSession(context.Background(), o)
 }

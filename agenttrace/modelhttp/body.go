@@ -38,6 +38,8 @@ type tap struct {
 	dec          modelapi.Decoder
 	split        modelapi.Stream // nil if the body is one document
 	inflater     *inflater       // nil if the body is not compressed
+	kind         string          // the content type
+	known        bool            // whether it is a stream
 	// buf is a document until its end, cut the error of an answer that lacks its own.
 	buf []byte
 	cut error
@@ -45,10 +47,10 @@ type tap struct {
 
 func newTap(x *exchange, resp *http.Response) io.ReadCloser {
 	a := x.flight.newAnswer()
-	b := &tap{x: x, answer: a, cut: errTruncated, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength}
-	b.split = modelapi.StreamOf(resp.Header.Get("Content-Type"), x.t.o.MaxBodyBytes)
+	b := &tap{x: x, answer: a, cut: errTruncated, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength,
+		kind: resp.Header.Get("Content-Type")}
 	if open, known := x.t.o.decoder(resp.Header); !known {
-		b.dropped, b.split = true, nil
+		b.dropped = true
 	} else if open != nil {
 		b.inflater = newInflater(open, b.feed, b.recovered)
 	}
@@ -79,12 +81,6 @@ func (b *tap) took(p []byte, err error) {
 			err = errTruncated
 		}
 		b.parse()
-		if b.x.attempt.isNumbered && b.split == nil && !errors.Is(err, context.Canceled) {
-			// anthropic-sdk-go tries again when a document breaks off.
-			b.finished = true
-			b.x.failed(err, !b.x.attempt.isLast, 0)
-			return
-		}
 		b.finish(err)
 	case b.answer.Complete, b.length > 0 && b.read >= b.length:
 		b.end(true)
@@ -120,6 +116,17 @@ func (b *tap) feed(p []byte) {
 		b.buf, b.dropped = nil, true
 	default:
 		b.buf = append(b.buf, p...)
+		if !b.known {
+			b.look(false)
+		}
+	}
+}
+
+// look finds out whether the body, or all of it, is a stream, and parses it then.
+func (b *tap) look(all bool) {
+	if b.split, b.known = modelapi.StreamIn(b.buf, b.kind, all, b.x.t.o.MaxBodyBytes); b.split != nil {
+		b.split.Feed(b.buf, b.dec.Event)
+		b.buf = nil
 	}
 }
 
@@ -128,13 +135,15 @@ func (b *tap) parse() (whole bool) {
 	if b.inflater != nil {
 		b.inflater.end()
 	}
+	if whole = b.split == nil && len(b.buf) > 0 && modelapi.Valid(b.buf); !whole && b.split == nil && !b.dropped {
+		b.look(true)
+	}
 	if b.split != nil {
 		b.split.End(b.dec.Event)
 		return false
 	}
 	data := b.buf
-	b.buf = nil
-	if whole = len(data) > 0 && modelapi.Valid(data); whole {
+	if b.buf = nil; whole {
 		b.dec.Body(data)
 	} else if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' && data[0] != '[' {
 		b.cut = fmt.Errorf("the answer is not JSON: %q", headOf(data))
@@ -235,7 +244,9 @@ func (b *tap) end(atEnd bool) {
 
 func (b *tap) finish(err error) {
 	b.finished = true
-	b.x.flight.finish(b.answer, err)
+	// With calls of tools, the agent may go on instead.
+	again := err != nil && !errors.Is(err, context.Canceled) && !b.x.attempt.isLast && len(b.answer.calls()) == 0
+	b.x.ended(b.answer, err, again, 0)
 }
 
 // httpError returns the error of a response that is no answer. Its type is the provider's, or else the status.
@@ -254,7 +265,7 @@ func (x *exchange) refused(resp *http.Response) {
 	again := (modelapi.Retryable(resp) || resp.StatusCode < 400) && !x.attempt.isLast // a redirect is sent again, too
 	if again {
 		after, _ := modelapi.RetryAfter(resp.Header, time.Now())
-		x.failed(httpError(resp.StatusCode, "", ""), true, after)
+		x.ended(nil, httpError(resp.StatusCode, "", ""), true, after)
 	}
 	describe := func(body []byte) {
 		if open, _ := x.t.o.decoder(resp.Header); open != nil {
@@ -268,7 +279,7 @@ func (x *exchange) refused(resp *http.Response) {
 		if again {
 			x.flight.describe(err)
 		} else {
-			x.failed(err, false, 0)
+			x.ended(nil, err, false, 0)
 		}
 	}
 	if resp.Body == nil || resp.Body == http.NoBody {

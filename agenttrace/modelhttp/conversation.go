@@ -57,7 +57,7 @@ type conversation struct {
 	// turnSize is how much of size is content of the open turn.
 	turnSize int64
 	awaited  []*openCall
-	failed   bodyKey   // the last request, if it failed
+	failed   digest    // the last request, if it failed
 	held     []*flight // calls whose last attempt failed, or that were interrupted
 	idle     *time.Timer
 	// open reports that the turn is; work is the context of its last request, setup is how that was.
@@ -71,6 +71,7 @@ type conversation struct {
 	run     *agenttrace.Run
 	turn    *agenttrace.Turn
 	turns   int
+	notes   map[string]any // in the turn's metadata
 	waiting []waiting
 	paused  bool
 	// answered is the last message of the assistant that is whole.
@@ -87,12 +88,11 @@ type waiting struct {
 type flight struct {
 	conv *conversation
 	x    *exchange // of the last attempt; the registry's mu guards it between attempts
-	body bodyKey
 	side bool
-	// scope is that of the request, prefix the message that the answer goes on with, if there is one.
-	scope  digest
-	prefix *modelapi.Message
-	asks   purpose
+	// request and scope are those of the [lookup], prefix the message that the answer goes on with, if there is one.
+	request, scope digest
+	prefix         *modelapi.Message
+	asks           purpose
 
 	// ctx is that of the turn.
 	ctx  context.Context
@@ -105,6 +105,10 @@ type flight struct {
 	err      error
 	token    string
 	deadline time.Time
+	// broken is what came of the answer of the last attempt, nil if there was none, before the conversation's done
+	// without that.
+	broken *answer
+	before int
 	// earlier is the usage of the answer before it was interrupted.
 	earlier *modelapi.Usage
 	// superseded reports that the conversation has gone on without the call.
@@ -117,7 +121,7 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	defer c.mu.Unlock()
 	ctx := f.x.req.Context()
 	if c.session == nil && c.external == nil {
-		c.session = c.newSession(ctx, r, m.parent, m.parentAnswer)
+		c.session = c.newSession(ctx, r, m)
 	}
 	tail := r.Messages[min(m.from, len(r.Messages)):]
 	c.earlierResults(r.Messages[:min(m.from, len(r.Messages))])
@@ -178,19 +182,17 @@ func filePart(f modelapi.File) agenttrace.Part {
 	}{f.MediaType, f.Name, f.Size})
 }
 
-// sessionOptions are those of the session that a request begins.
-func (t *Transport) sessionOptions(r *modelapi.Request) agenttrace.SessionOptions {
+// sessionOptions are those of the session that messages begin.
+func (t *Transport) sessionOptions(messages []modelapi.Message) agenttrace.SessionOptions {
 	o := t.o.Session
-	o.ID, o.Agent, o.FirstPrompt = "", t.o.Agent, firstPrompt(r.Messages)
+	o.ID, o.Agent, o.FirstPrompt = "", t.o.Agent, firstPrompt(messages)
 	return o
 }
 
 // newSession returns the session of a conversation that begins.
-func (c *conversation) newSession(
-	ctx context.Context, r *modelapi.Request, parent *conversation, answer string,
-) *agenttrace.Session {
-	t := c.t
-	o := t.sessionOptions(r)
+func (c *conversation) newSession(ctx context.Context, r *modelapi.Request, m *match) *agenttrace.Session {
+	t, parent, answer := c.t, m.parent, m.parentAnswer
+	o := t.sessionOptions(r.Messages[turnStart(r.Messages, m.from):])
 	switch {
 	case c.caller != nil:
 		return t.tracer.NewSession(c.caller.ctx, o)
@@ -245,12 +247,15 @@ func (c *conversation) proceed(ctx context.Context, r *modelapi.Request, m *matc
 	}
 	first := m.from
 	if len(said) == 0 && m.summary == "" { // the results of a turn that is not known, or the same request again
-		first = lastUserText(r.Messages)
+		first = turnStart(r.Messages, first)
 		said = userItems(r.Messages[first:min(first+1, len(r.Messages))])
 	}
 	c.startTurn(ctx, r, m, said)
 	if m.ambiguous {
-		note(c.turn, "ambiguous", true)
+		c.note("ambiguous", true)
+	}
+	if c.turns == 1 && m.parent == nil && first > 0 {
+		c.note("history", historyOf(r.Messages[:min(first, len(r.Messages))]))
 	}
 	if first < m.from && (c.turns == 1 || m.parent != nil) {
 		c.replay(r.Messages[first+1:])
@@ -275,6 +280,7 @@ func (c *conversation) startTurn(ctx context.Context, r *modelapi.Request, m *ma
 		message.Parts = append(message.Parts, part)
 	}
 	c.turns++
+	c.notes = make(map[string]any)
 	if c.caller != nil && agenttrace.TurnFromContext(ctx) == nil {
 		ctx = c.caller.ctx // the sub-agent runs in the call
 	}
@@ -331,9 +337,10 @@ func (c *conversation) replay(messages []modelapi.Message) {
 	}
 }
 
-// note states in the metadata of a turn what is not known of it.
-func note(turn *agenttrace.Turn, key string, value any) {
-	turn.SetMetadata(map[string]any{"modelhttp": map[string]any{key: value}})
+// note states in the metadata of the turn what is not known of it. The caller holds mu.
+func (c *conversation) note(key string, value any) {
+	c.notes[key] = value
+	c.turn.SetMetadata(map[string]any{"modelhttp": c.notes})
 }
 
 // endTurn ends the turn and its run. Tool calls without results end as they are.
@@ -357,7 +364,7 @@ func (c *conversation) close(all bool) {
 	if c.turn == nil || busy && !all {
 		return
 	}
-	note(c.turn, "unfinished", true)
+	c.note("unfinished", true)
 	var err error
 	if busy { // the rest of the answer is not recorded
 		err = context.Canceled
@@ -382,21 +389,28 @@ func (f *flight) newAnswer() *answer {
 	return a
 }
 
-// hold waits for the client to try again.
-func (f *flight) hold(err error, attempt int, wait time.Duration) {
-	g := &f.conv.t.reg
+// hold waits for the client to try again. Until then a request may go on with what came of an answer, which may be nil.
+func (f *flight) hold(a *answer, err error, attempt int, wait time.Duration) {
+	c := f.conv
 	if f.turn != nil && !f.side {
 		f.turn.Retrying(attempt, err)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	f.err = failure{err, f.conv.t.o.Now()}
-	f.conv.flights--
-	f.conv.used = time.Now()
+	c.t.reg.mu.Lock()
+	defer c.t.reg.mu.Unlock()
+	f.err, f.broken, f.before = failure{err, c.t.o.Now()}, a, c.done
+	c.flights--
+	c.used = time.Now()
 	if !f.side {
-		f.conv.consumed, f.conv.failed = false, f.body
+		c.settle(f, cmp.Or(a, f.newAnswer()), nil, c.open, "", true)
 	}
 	f.wait(wait)
+}
+
+// forget has the conversation be where it was before an answer that broke off. The caller holds the registry's mu.
+func (f *flight) forget() {
+	if c := f.conv; f.broken != nil && !f.side && !f.superseded && c.done != f.before {
+		c.history, c.done = c.history[:max(0, len(c.history)-1)], f.before
+	}
 }
 
 // wait has the call end if nothing goes on with it. The caller holds the registry's mu.
@@ -452,15 +466,17 @@ func (f *flight) expire() {
 	g.mu.Lock()
 	err := f.err
 	f.conv.flights++ // finish takes it out again
+	f.forget()       // what finish notes for good
 	g.mu.Unlock()
-	f.finish(&answer{}, err)
+	f.finish(cmp.Or(f.broken, f.newAnswer()), err)
 }
 
 // unparsed ends a call whose answer cannot be read.
 func (f *flight) unparsed(why string) {
-	if f.turn != nil && f.conv.external == nil {
-		note(f.turn, "unparsed", why)
+	if f.conv.mu.Lock(); f.turn != nil && f.turn == f.conv.turn {
+		f.conv.note("unparsed", why)
 	}
+	f.conv.mu.Unlock()
 	f.finish(&answer{}, nil)
 }
 
@@ -560,9 +576,10 @@ func (c *conversation) settle(f *flight, a *answer, calls []*openCall, open bool
 	if !open && !failed && a.content.full {
 		c.work = nil
 	}
-	if failed && !a.content.full {
-		c.consumed, c.failed = false, f.body // the conversation is where it was
+	if c.failed = (digest{}); failed {
+		c.failed = f.request
 	}
+	c.consumed = c.consumed && !failed
 	if !a.content.full && a.ID == "" {
 		return
 	}

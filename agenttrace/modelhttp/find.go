@@ -3,7 +3,6 @@ package modelhttp
 import (
 	"cmp"
 	"context"
-	"hash/maphash"
 	"iter"
 	"net/http"
 	"reflect"
@@ -25,9 +24,10 @@ import (
 
 // lookup is what is known of a request before its conversation is found.
 type lookup struct {
-	x    *exchange
-	r    *modelapi.Request
-	body bodyKey
+	x *exchange
+	r *modelapi.Request
+	// request is the digest of what it asks for, of which attempts do not differ.
+	request digest
 	// scope is the digest of the host and the credential.
 	scope digest
 	// system and tools are digests of the system prompt without what changes with time, and of the tools' names.
@@ -44,15 +44,7 @@ type lookup struct {
 	purposes *purposes
 }
 
-// bodyKey identifies a request by its scope and all of its body.
-type bodyKey struct {
-	scope digest
-	sum   uint64
-}
-
-var seed = maphash.MakeSeed()
-
-func newLookup(x *exchange, r *modelapi.Request, data []byte) *lookup {
+func newLookup(x *exchange, r *modelapi.Request) *lookup {
 	l := &lookup{x: x, r: r, last: -1}
 	ctx := x.req.Context()
 	if l.turn = agenttrace.TurnFromContext(ctx); l.turn == nil {
@@ -69,14 +61,17 @@ func newLookup(x *exchange, r *modelapi.Request, data []byte) *lookup {
 		names = append(names, t.Name, "\x00")
 	}
 	l.tools = digestOf(names...)
-	l.body = bodyKey{l.scope, maphash.Bytes(seed, data)}
+	whole := []string{string(l.scope[:]), string(l.system[:]), string(l.tools[:]),
+		strings.Join([]string{r.Model, string(r.Form), r.Previous, r.Conversation, r.Continuation}, "\x00")}
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		l.keys = append(l.keys, contentOf(m).after(l.scope, m.Role))
+		whole = append(whole, string(l.keys[i][:]))
 		if m.Role == modelapi.Assistant {
 			l.last = i
 		}
 	}
+	l.request = digestOf(whole...)
 	return l
 }
 
@@ -146,7 +141,7 @@ func (g *registry) find(l *lookup) match {
 	}
 	var m match
 	for _, rule := range [...]func(*lookup, []*conversation) match{
-		g.byResult, g.byResponseID, g.byHistory, g.bySummary,
+		g.byBrokenCall, g.byResult, g.byResponseID, g.byHistory, g.bySummary,
 	} {
 		if m = rule(l, within); m.conv != nil || m.parent != nil || m.ambiguous {
 			break
@@ -322,6 +317,16 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 	return match{}
 }
 
+// byBrokenCall finds the conversation whose answer broke off after calls of tools, and that is asked again for it.
+func (g *registry) byBrokenCall(l *lookup, within []*conversation) match {
+	for _, c := range g.known(l, within, func(c *conversation) bool { return c.open && c.flights == 0 }) {
+		if c.failed == l.request && len(c.awaited) > 0 && sameContext(c.work, l.x.req.Context()) {
+			return match{conv: c, from: len(l.keys)}
+		}
+	}
+	return match{}
+}
+
 // follows reports whether a request names the last response of a conversation.
 func (l *lookup) follows(c *conversation) bool {
 	n := len(c.responses)
@@ -421,7 +426,7 @@ func (g *registry) byQuestion(l *lookup, within []*conversation) match {
 	}
 	for _, c := range g.all {
 		n := len(c.history)
-		again := c.failed == l.body && time.Since(c.used) < time.Minute
+		again := c.failed == l.request && time.Since(c.used) < time.Minute
 		if c.done == 0 && !c.consumed && n > 0 && c.asked(l, 0) == n && l.sees(within, c) &&
 			(again || l.isNear(within, c)) {
 			return match{conv: c, from: n}

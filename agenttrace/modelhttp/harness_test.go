@@ -19,6 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/internal/e2e"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
@@ -29,14 +30,10 @@ func stored(t *testing.T, agent func(tracer *agenttrace.Tracer)) []*document.Doc
 	t.Helper()
 	ctx := context.Background()
 	rec, err := recorder.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), recorder.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBlocking()))
 	agent(agenttrace.New(agenttrace.Options{TracerProvider: provider}))
-	if err := errors.Join(provider.Shutdown(ctx), rec.ForceFlush(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(provider.Shutdown(ctx), rec.ForceFlush(ctx)))
 	defer rec.Close(ctx)
 	return e2e.Read(t, rec.Reader())
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/internal/e2e"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestMain also sees whether a goroutine stays when an answer has ended, in whatever way.
@@ -123,9 +124,7 @@ type outcome struct {
 
 func fetch(t *testing.T, rt http.RoundTripper, url string, body []byte) (o outcome) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	req.Header.Set("Accept-Encoding", "gzip, br") // so that net/http does not decode
 	resp, err := rt.RoundTrip(req)
 	if err != nil {
@@ -171,9 +170,7 @@ func TestAnAgentSeesTheSameOfHostileServers(t *testing.T) {
 					defer base.CloseIdleConnections()
 					path, request := api.Request(&script, 0, 0, stream)
 					body, err := json.Marshal(request)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testscale.Must(t, err)
 					without := fetch(t, base, a.url+path, body)
 					with := fetch(t, a.transport, a.url+path, body)
 					if fmt.Sprint(without) != fmt.Sprint(with) {
@@ -212,13 +209,9 @@ func TestOtherRequestsPassUntouched(t *testing.T) {
 		{"PUT", "/v1/messages", question},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), test.method, a.url+test.path, strings.NewReader(test.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		resp, err := a.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		got, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if want := test.method + " " + test.path + " " + test.body; err != nil || string(got) != want {
@@ -301,9 +294,7 @@ func TestADecoderThatDoesNotReadToTheEndHasAnAnswer(t *testing.T) {
 	a := newAgent(t, says("Hello!"), modelhttp.Options{})
 	resp := a.ask(t.Context(), "/v1/chat/completions", strings.NewReader(question))
 	var v any
-	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.NewDecoder(resp.Body).Decode(&v))
 	resp.Body.Close()
 	a.check()
 	if turn := a.rec.All().Turns()[0]; turn.EndReason != "finish" || turn.StopReason != "stop" {
@@ -420,14 +411,10 @@ func TestARequestGoesInOnePacket(t *testing.T) {
 	a := newAgent(t, says("Hello!"), modelhttp.Options{Base: base})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/v1/chat/completions",
 		strings.NewReader(question))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	req.Body = closer{req.Body, &closed}
 	resp, err := a.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 	if writes.Load() != 1 || closed.Load() != 1 {

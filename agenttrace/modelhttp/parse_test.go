@@ -16,6 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // panicking is a decoder with a mistake.
@@ -52,9 +53,7 @@ func TestAMistakeInAParserNeverReachesTheAgent(t *testing.T) {
 				body := `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 				resp, err := (&http.Client{Transport: tr}).Post(server.URL+"/v1/messages", "application/json",
 					strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				got, err := io.ReadAll(resp.Body)
 				resp.Body.Close()
 				if err != nil || string(got) != "{}\ndata: {}\n\n"+body {
@@ -103,9 +102,7 @@ func TestEveryPathOfTheAPIsIsRecognized(t *testing.T) {
 		{"https://generativelanguage.googleapis.com/v1beta/models/gemini-x:countTokens", "", "", nil},
 	} {
 		u, err := url.Parse(test.url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		got := recognize(http.MethodPost, u)
 		switch {
 		case test.provider == "" && got != nil:

@@ -65,8 +65,8 @@ const (
 )
 
 // begin begins the call that a request makes, or goes on with one whose last attempt failed.
-func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight {
-	l := newLookup(x, r, data)
+func (g *registry) begin(x *exchange, r *modelapi.Request) *flight {
+	l := newLookup(x, r)
 	g.mu.Lock()
 	if f := g.again(l); f != nil {
 		g.mu.Unlock()
@@ -76,7 +76,7 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 	m := g.find(l)
 	c := m.conv
 	now := time.Now()
-	f := &flight{conv: c, x: x, body: l.body, side: m.side, scope: l.scope}
+	f := &flight{conv: c, x: x, request: l.request, side: m.side, scope: l.scope}
 	if n := len(l.keys); n > 0 && l.last == n-1 { // the answer goes on with the assistant's message
 		f.prefix = &r.Messages[n-1]
 	}
@@ -120,6 +120,7 @@ func (l *lookup) hasRemote(c *conversation) bool {
 // again returns the call that a request tries again, or goes on with. The caller holds mu.
 func (g *registry) again(l *lookup) (found *flight) {
 	attempt, invocation := l.x.attempt, l.x.req.Header.Get(awsInvocation)
+	first := attempt.isNumbered && attempt.number == 0 // clients do not try again what has begun; loops around them do
 	for _, c := range g.all {
 		for _, f := range c.held {
 			same := sameContext(f.x.req.Context(), l.x.req.Context()) || sameHeader(f.x.req, l.x.req)
@@ -128,8 +129,8 @@ func (g *registry) again(l *lookup) (found *flight) {
 				if f.token == l.r.Continuation && c.scope == l.scope {
 					found = f
 				}
-			case f.body != l.body, c.external != l.turn || l.declared != "" && c.declared != l.declared,
-				attempt.isNumbered && attempt.number == 0, !attempt.isNumbered && !same && l.declared == "",
+			case f.request != l.request, c.external != l.turn || l.declared != "" && c.declared != l.declared,
+				first && f.broken == nil, (first || !attempt.isNumbered) && !same && l.declared == "",
 				f.x.req.Header.Get(awsInvocation) != invocation:
 			case found == nil || same:
 				found = f
@@ -140,6 +141,7 @@ func (g *registry) again(l *lookup) (found *flight) {
 		c := found.conv
 		c.held = slices.DeleteFunc(c.held, func(f *flight) bool { return f == found })
 		found.x = l.x
+		found.forget()
 		c.flights++
 		c.consumed = c.consumed || !found.side
 	}

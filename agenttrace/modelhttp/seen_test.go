@@ -9,18 +9,22 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 )
 
-// TestASessionIsCalledByItsFirstText stores what its user asked first, without what a client puts before it.
+// TestASessionIsCalledByItsFirstText stores what its user asked first, without what a client puts before it, and without
+// what a request repeats of a conversation that began elsewhere: of that, it has how much it is.
 func TestASessionIsCalledByItsFirstText(t *testing.T) {
 	docs := stored(t, func(tracer *agenttrace.Tracer) {
-		a := newAgent(t, says("A.", "B.", "C.", "D."), modelhttp.Options{})
+		a := newAgent(t, says("A.", "B.", "C.", "D.", "E."), modelhttp.Options{})
 		tr := modelhttp.New(tracer, modelhttp.Options{Agent: "coder"})
 		a.client.Transport = tr
 		a.chat(t.Context(), nil, tools, "system: Help.", "user: <now zone=\"UTC\">Monday</now>\n\n fix the test \nplease")
@@ -28,14 +32,20 @@ func TestASessionIsCalledByItsFirstText(t *testing.T) {
 		named := modelhttp.WithSession(t.Context(), "ses_1")
 		a.chat(named, nil, tools, "user: first")
 		a.chat(named, nil, tools, "user: first", "assistant: C.", "user: second")
+		a.chat(t.Context(), nil, tools, "system: Help.", "user: old", "call: call_0123456789 ls",
+			"tool: call_0123456789 a.go", "assistant: Old.", "user: new")
 		_ = tr.Close()
 	})
 	var titles []string
 	for _, d := range docs {
 		titles = append(titles, d.Session.Title)
+		if diff := cmp.Diff(map[string]*document.Unrecorded{"new": {Messages: 4, Turns: 1}}[d.Session.Title],
+			d.Turns[0].Unrecorded); diff != "" {
+			t.Errorf("of %s is not recorded (-want +got):\n%s", d.Session.Title, diff)
+		}
 	}
 	slices.Sort(titles)
-	if want := []string{"first", "fix the test", strings.Repeat("long ", 15) + "long…"}; !slices.Equal(titles, want) {
+	if want := []string{"first", "fix the test", strings.Repeat("long ", 15) + "long…", "new"}; !slices.Equal(titles, want) {
 		t.Errorf("the sessions are called %q, want %q", titles, want)
 	}
 }
@@ -43,9 +53,7 @@ func TestASessionIsCalledByItsFirstText(t *testing.T) {
 // TestASessionIsNotCalledByATextThatIsOmitted omits prompts.
 func TestASessionIsNotCalledByATextThatIsOmitted(t *testing.T) {
 	r, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	a := newAgent(t, says("A."), modelhttp.Options{})
 	tr := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: a.rec, Redact: r}), modelhttp.Options{Agent: "coder"})
 	a.client.Transport = tr
@@ -113,9 +121,7 @@ func TestAttemptsThatFailedAreInTheSession(t *testing.T) {
 		t.Fatalf("%d calls have the errors %q", turn.ModelCalls, failed)
 	}
 	var shown strings.Builder
-	if err := render.Document(&shown, docs[0], render.Options{Width: 200}); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, render.Document(&shown, docs[0], render.Options{Width: 200}))
 	for _, text := range failed {
 		if !strings.Contains(shown.String(), text) {
 			t.Errorf("show prints\n%s", &shown)

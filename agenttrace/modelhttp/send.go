@@ -135,7 +135,7 @@ func (x *exchange) begin(data []byte) {
 	if r.Model == "" && r.Provider == "ollama" { // another server's chat
 		return
 	}
-	x.flight = x.t.reg.begin(x, r, data)
+	x.flight = x.t.reg.begin(x, r)
 }
 
 // received takes the response, or that there is none.
@@ -170,20 +170,16 @@ func (x *exchange) failedToSend(err error) {
 	}
 	again := !errors.Is(err, context.Canceled) && !x.attempt.isLast &&
 		(x.attempt.isNumbered || !errors.Is(err, context.DeadlineExceeded))
-	x.failed(err, again, 0)
+	x.ended(nil, err, again, 0)
 }
 
-// failed ends an attempt that failed. If the client may try again, the call stays open.
-func (x *exchange) failed(err error, again bool, after time.Duration) {
-	f := x.flight
-	if f == nil {
+// ended ends an attempt, whose answer may be nil. If the client may try again, the call stays open.
+func (x *exchange) ended(a *answer, err error, again bool, after time.Duration) {
+	if again {
+		x.flight.hold(a, err, x.attempt.number+1, patience(after))
 		return
 	}
-	if !again {
-		f.finish(f.newAnswer(), err)
-		return
-	}
-	f.hold(err, x.attempt.number+1, patience(after))
+	x.flight.finish(cmp.Or(a, x.flight.newAnswer()), err)
 }
 
 // exchange is a request and its response: one attempt of a model call.

@@ -2,6 +2,7 @@ package modelhttp_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -106,7 +108,7 @@ func TestAForkInTheMiddleOfATurnHasTheWholeTurn(t *testing.T) {
 }
 
 // failing answers with a status so many times, and then as next does.
-func failing(times, status int, next http.HandlerFunc) http.HandlerFunc {
+func failing(times, status int, next http.HandlerFunc, begun ...string) http.HandlerFunc {
 	var mu sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -115,6 +117,14 @@ func failing(times, status int, next http.HandlerFunc) http.HandlerFunc {
 		mu.Unlock()
 		if fail {
 			_, _ = io.Copy(io.Discard, r.Body)
+			if status == http.StatusOK { // a connection that breaks, perhaps in an answer
+				for _, delta := range begun {
+					w.Header().Set("Content-Type", "text/event-stream")
+					fmt.Fprintf(w, `data: {"id":"chatcmpl-0","choices":[{"delta":%s}]}`+"\n\n", delta)
+					_ = http.NewResponseController(w).Flush()
+				}
+				panic(http.ErrAbortHandler)
+			}
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, `{"error":{"type":"overloaded_error","message":"come back later"}}`)
 			return
@@ -123,37 +133,63 @@ func failing(times, status int, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// TestAttemptsOfARequestAreOneCall repeats a request that failed, with and without headers
-// that number the attempts.
+// TestAttemptsOfARequestAreOneCall repeats a request that failed, or whose answer broke off, with and without headers
+// that number the attempts, in the first and in the second step of a turn. What broke off after a call of a tool is a
+// call of its own, because the agent may have executed that.
 func TestAttemptsOfARequestAreOneCall(t *testing.T) {
-	for name, headers := range map[string][]http.Header{
-		"no header": {nil, nil, nil},
-		"Stainless": {{"X-Stainless-Retry-Count": {"0"}}, {"X-Stainless-Retry-Count": {"1"}},
-			{"X-Stainless-Retry-Count": {"2"}}},
-		"AWS": {
+	call := `{"tool_calls":[{"index":0,"id":"call_9876543210","function":{"name":"ls","arguments":"{}"}}]},"finish_reason":"x"`
+	for name, test := range map[string]struct {
+		status  int
+		begun   []string
+		headers [3]http.Header
+		calls   int
+	}{
+		"no header":       {status: 500, calls: 2},
+		"no answer":       {status: 200, calls: 2},
+		"a broken stream": {status: 200, begun: []string{`{"content":"Hel"}`}, calls: 2},
+		"a broken call":   {status: 200, begun: []string{strings.TrimSuffix(call, "}")}, calls: 4},
+		"a loop around Stainless": {status: 200, begun: []string{`{"role":"assistant"}`}, headers: [3]http.Header{
+			{"X-Stainless-Retry-Count": {"0"}}, {"X-Stainless-Retry-Count": {"0"}}, {"X-Stainless-Retry-Count": {"0"}}}, calls: 2},
+		"Stainless": {500, nil, [3]http.Header{{"X-Stainless-Retry-Count": {"0"}}, {"X-Stainless-Retry-Count": {"1"}},
+			{"X-Stainless-Retry-Count": {"2"}}}, 2},
+		"AWS": {500, nil, [3]http.Header{
 			{"Amz-Sdk-Invocation-Id": {"i"}, "Amz-Sdk-Request": {"attempt=1; max=3"}},
 			{"Amz-Sdk-Invocation-Id": {"i"}, "Amz-Sdk-Request": {"attempt=2; max=3"}},
 			{"Amz-Sdk-Invocation-Id": {"i"}, "Amz-Sdk-Request": {"attempt=3; max=3"}},
-		},
+		}, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			a := newAgent(t, failing(2, 500, says("Hello!", "Yes.")), modelhttp.Options{})
-			for i, h := range headers {
-				ctx, cancel := context.WithCancel(t.Context()) // clients limit each attempt
-				if name == "no header" {
-					ctx = t.Context()
+		for step, messages := range [][]string{{"user: hi"},
+			{"user: hi", "call: call_0123456789 ls", "tool: call_0123456789 a.go"}} {
+			t.Run(fmt.Sprint(name, step), func(t *testing.T) {
+				next := says([]string{"call: call_0123456789 ls", "Hello!", "Yes."}[1-step:]...)
+				serve := next
+				a := newAgent(t, func(w http.ResponseWriter, r *http.Request) { serve(w, r) }, modelhttp.Options{})
+				if step > 0 {
+					a.chat(t.Context(), nil, tools, messages[0])
 				}
-				if status, _, err := a.try(ctx, h, tools, "user: hi"); err != nil || status != []int{500, 500, 200}[i] {
-					t.Fatalf("attempt %d: %d %v", i, status, err)
+				serve = failing(2, test.status, next, test.begun...)
+				for i, h := range test.headers {
+					ctx, cancel := t.Context(), func() {}
+					if test.status == 500 && h != nil {
+						ctx, cancel = context.WithCancel(ctx) // clients limit each attempt
+					}
+					more := object{"tools": tools["tools"], "max_tokens": 9 - i}
+					if status, _, err := a.try(ctx, h, more, messages...); (err == nil && status == 200) != (i == 2) {
+						t.Fatalf("attempt %d: %d %v", i, status, err)
+					}
+					cancel()
 				}
-				cancel()
-			}
-			a.chat(t.Context(), nil, tools, "user: hi", "assistant: Hello!", "user: more")
-			wantTurns(t, a, []string{"hi", "more"})
-			if calls := a.rec.All().ModelCalls(); len(calls) != 2 || calls[0].Error != "" {
-				t.Errorf("have %d calls, want 2; the first has the error %q", len(calls), calls[0].Error)
-			}
-		})
+				a.chat(t.Context(), nil, tools, append(messages, "assistant: Hello!", "user: more")...)
+				wantTurns(t, a, []string{"hi", "more"})
+				said := 0 // what broke off is replaced
+				for _, p := range a.rec.All().Turns()[0].Assistant.Parts {
+					said += strings.Count(string(p.Data), "Hel")
+				}
+				if calls := a.rec.All().ModelCalls(); said != 1 || len(calls) != test.calls+step || test.calls == 2 && calls[step].Error != "" {
+					t.Errorf("have %d calls, want %d: %+v", len(calls), test.calls+step, calls)
+				}
+			})
+		}
 	}
 }
 
@@ -272,13 +308,9 @@ func TestASideCallIsASpanOnly(t *testing.T) {
 // TestASessionThatIsNamedIsOne names it in each way.
 func TestASessionThatIsNamedIsOne(t *testing.T) {
 	member, err := baggage.NewMember("session.id", "ses_mine")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	bag, err := baggage.New(member)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	key := func(r *http.Request) string { return r.Header.Get("X-Session") }
 	for name, test := range map[string]struct {
 		ctx    context.Context

@@ -26,6 +26,7 @@ import (
 	"github.com/tidwall/sjson"
 
 	"github.com/agenttrace/agenttrace/extension/sessionview"
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 )
@@ -128,6 +129,14 @@ func environment(entries []string) map[string]string {
 // redirect has requests to servers of models go to the address, each below the server's name.
 func (e *agentEnvironment) redirect() {
 	for _, s := range knownClients().Servers {
+		if s.Name == "" { // Ollama's, of which not all clients know a path
+			given := cmp.Or(e.own[s.Variable], s.URL)
+			e.servers[""], e.added[s.Variable] = ollamaServer(given), e.address
+			if strings.Contains(given, "://") { // else what reads it adds that
+				e.added[s.Variable] = "http://" + e.address
+			}
+			continue
+		}
 		u, err := parseServer(cmp.Or(e.own[s.Variable], s.URL))
 		if err != nil || e.isSigned(u) {
 			continue
@@ -138,6 +147,21 @@ func (e *agentEnvironment) redirect() {
 		e.servers[s.Name] = u.Scheme + "://" + u.Host
 	}
 }
+
+// ollamaServer returns the base URL of the server that OLLAMA_HOST names, also by what it listens on, or not in whole.
+func ollamaServer(value string) string {
+	m := ollamaHost().FindStringSubmatch(value)
+	scheme, host, port := m[1], m[2], m[3]
+	if scheme == "" {
+		scheme, port = "http://", cmp.Or(port, ":11434")
+	}
+	if slices.Contains([]string{"", "0.0.0.0", "[::]", "::"}, host) {
+		host = "127.0.0.1"
+	}
+	return scheme + host + port + m[4]
+}
+
+var ollamaHost = lazy.Regexp(`^[ "']*(\w+://)?(\[[^]]*\]|::|[^:/ "']*)(:\d+)?(.*?)[/ "']*$`)
 
 // isSigned reports whether requests to a server are signed for its name: at another one's address they would be
 // refused.

@@ -107,13 +107,9 @@ func TestRunIsReadWhileItLasts(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", db, "run", "--acp", "--", "acpagent")
 	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+dir)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	testscale.Must(t, cmd.Start())
 	answers := bufio.NewReader(stdout)
 	ask := func(n int) {

@@ -778,9 +778,7 @@ func TestReplayExecutesNoCommandInAShell(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	id := regexp.MustCompile(`show (\S+)`).FindStringSubmatch(out)[1]
 	for _, shell := range []string{"bash -c", bash + " -lc", "sh -ec", "/bin/sh -c"} {
 		out, code := agent(shell, "replay", id, "--session", "--tools", "shell")
@@ -799,9 +797,7 @@ func TestReplayExecutesNoCommandInAShell(t *testing.T) {
 func TestFilesOfTheGuideJudgeAnAgent(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return string(text)
 	}
 	var workflow struct {
@@ -1040,6 +1036,23 @@ func TestRunKeepsWhatTheEnvironmentSays(t *testing.T) {
 	}
 }
 
+// TestRunRecordsAClientOfOllama: however its variable names the server, which gets what it would without us.
+func TestRunRecordsAClientOfOllama(t *testing.T) {
+	o := newOutside(t)
+	address := o.server.Listener.Addr().String()
+	_, port, _ := strings.Cut(address, ":")
+	for i, host := range []string{"http://" + address, address + "/p/", "'http://" + address + "/p'", "0.0.0.0:" + port, ":" + port} {
+		o.answered(0)
+		cmd := o.command("agenttrace", "run", "--", "sh", "-c", "OPENAI_BASE_URL=http://${OLLAMA_HOST#http://}/v1 agent agent.py hi")
+		cmd.Env = append(cmd.Env, "OLLAMA_HOST="+host)
+		out, err := cmd.CombinedOutput()
+		want := `["POST","` + map[bool]string{true: "/p"}[strings.Contains(host, "/p")] + `/v1/chat/completions","` + address
+		if asked := string(o.asked[len(o.asked)-1]); err != nil || !strings.HasPrefix(asked, want) || len(o.documents()) != i+1 {
+			t.Errorf("%s: %v, the server got %s: %s", host, err, asked, out)
+		}
+	}
+}
+
 // TestARuleStopsAnAgent: one that ends when it is asked to, one that does not and starts another program for each that
 // is killed, and one whose shell has left a program behind. Nothing of them is left.
 func TestARuleStopsAnAgent(t *testing.T) {
@@ -1105,9 +1118,7 @@ func (o *outside) proxy(t *testing.T, env ...string) (address string, stop func(
 	testscale.Must(t, errors.Join(err, proxy.Start()))
 	printed := bufio.NewReader(stderr)
 	line, err := printed.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return strings.Fields(line)[1], func() string {
 		_ = proxy.Process.Signal(syscall.SIGTERM)
 		rest, _ := io.ReadAll(printed)

@@ -249,6 +249,7 @@ type Server struct {
 	Script *Script
 	// Fail, if it is set, is asked before each request is answered and may answer it.
 	Fail func(w http.ResponseWriter, r *http.Request, attempt int) bool
+	Type string // the content type that it states, "" for that of its answers
 
 	requests, answered atomic.Int64
 }
@@ -275,7 +276,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.Unmarshal(body, &in) // some bodies do not say
 	stream := in.Stream || strings.Contains(r.URL.Path, "stream")
 	kind, chunks := s.API.Chunks(steps[n], fmt.Sprintf("resp_%04d", n), stream)
-	w.Header().Set("Content-Type", kind)
+	if w.Header().Set("Content-Type", kind); s.Type != "" {
+		w.Header().Set("Content-Type", s.Type)
+	}
 	for _, c := range chunks {
 		if _, err := w.Write(c); err != nil {
 			return

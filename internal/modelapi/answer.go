@@ -306,6 +306,32 @@ func StreamOf(contentType string, most int) Stream {
 	return nil
 }
 
+// StreamIn returns the stream that a body is by its head, or else by its content type, nil if it is a document. It is
+// sure if no more of the body is needed to know that; all reports that there is no more.
+func StreamIn(head []byte, contentType string, all bool, most int) (s Stream, sure bool) {
+	typed := StreamOf(contentType, most)
+	text := bytes.TrimLeft(head, " \t\r\n")
+	for _, field := range []string{"data:", "event:", "id:", "retry:", ":"} {
+		if bytes.HasPrefix(text, []byte(field)) {
+			return &sse{max: most}, true
+		} else if !all && strings.HasPrefix(field, string(text)) {
+			return nil, false
+		}
+	}
+	line, rest, _ := bytes.Cut(text, []byte("\n"))
+	rest = bytes.TrimLeft(rest, " \t\r\n")
+	switch s, _ := typed.(*sse); {
+	case len(line) == 0 || line[0] != '{' || s != nil && s.lines:
+	case len(rest) == 0:
+		return nil, all || len(head) > 4<<10
+	case !json.Valid(line):
+		return nil, true
+	case rest[0] == '{':
+		return &sse{max: most, lines: true}, true
+	}
+	return typed, true
+}
+
 // sse splits server-sent events, or lines that are events. An event of more than max bytes is skipped.
 type sse struct {
 	max   int

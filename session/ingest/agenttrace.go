@@ -321,6 +321,8 @@ func (o *own) turn(t *spans.Turn) bool {
 	}
 	counted, cost := o.usage(t.Usage.Tokens), o.cost(t.Usage.CostUSD)
 	extra, _ := o.object("agenttrace.assistant_message.metadata", t.Assistant.Metadata)
+	var seen struct{ History *session.History }   // from outside
+	_ = json.Unmarshal(extra["modelhttp"], &seen) // what is no such object is the agent's own
 	facts := &store.TurnStats{
 		GivenUp: t.EndReason == semconv.EndAbort && t.ErrorType == semconv.ErrorTypeAborted,
 		Model:   model, Usage: counted, SystemPromptDigest: prompt, Extra: extra,
@@ -328,6 +330,7 @@ func (o *own) turn(t *spans.Turn) bool {
 			TurnIndex: t.Index, EndReason: t.EndReason, StopReason: t.StopReason, PendingApproval: t.PendingApproval,
 			ModelCalls: t.ModelCalls, DurationMS: t.DurationMS, Temperature: t.Temperature, ToolCatalogDigest: catalog,
 			CostUSD: cost, UsageBasis: t.Usage.Basis, UsageRaw: o.usageRaw(t.Usage.Raw), Error: t.Error,
+			History: seen.History,
 		},
 	}
 	facts.Trace.Problems = o.takeProblems() // those of the values above are among them

@@ -96,13 +96,9 @@ func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.
 
 	runCtx, run = sess.StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn, err := run.ContinueTurn(runCtx, agenttrace.TurnOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	_, waits, _, err = turn.ResumeTool(ctx, "call_w", agenttrace.Answer{Reply: agenttrace.ReplyOnce})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if crash {
 		return rec, sess
 	}

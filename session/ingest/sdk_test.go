@@ -103,9 +103,7 @@ func TestRewindAndForkInOneMillisecond(t *testing.T) {
 			}
 			must := func(err error) {
 				t.Helper()
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 			}
 			first := turnOf(sess, "q0", "a0").UserMessageID()
 			must(sess.Rewind(t.Context(), first))
@@ -195,9 +193,7 @@ func TestErrorsAreInTheStore(t *testing.T) {
 	s := openStore(t)
 	ingestAll(t, s, traces(all...))
 	links, err := s.SpanRefs(t.Context(), sess.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var built []string
 	for _, l := range links {
 		if l.TurnStats != nil && l.TurnStats.Step {

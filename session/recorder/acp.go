@@ -33,7 +33,7 @@ func NewTrace(file *os.File) *Trace { return &Trace{file: file} }
 
 // Record writes messages.
 func (t *Trace) Record(batch []Message) {
-	for _, m := range batch {
+	for _, m := range single(batch) {
 		t.Lost, t.pending = t.Lost+m.Lost, t.pending+m.Lost
 		if t.pending > 0 && t.own(m.At, "lost", map[string]any{"messages": t.pending}) {
 			t.pending = 0

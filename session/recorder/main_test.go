@@ -18,6 +18,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -75,9 +76,7 @@ func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.Lo
 func open(t testing.TB, o recorder.Options) *recorder.Recorder {
 	t.Helper()
 	rec, err := recorder.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { _ = rec.Close(context.Background()) })
 	return rec
 }
@@ -93,17 +92,13 @@ func check(t *testing.T, r store.Reader) int {
 func rows(t *testing.T, path string) []string {
 	t.Helper()
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close()
 	var tables, all []string
 	err = sqlitex.ExecuteTransient(conn,
 		"SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'", &sqlitex.ExecOptions{
 			ResultFunc: func(stmt *sqlite.Stmt) error { tables = append(tables, stmt.ColumnText(0)); return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, table := range tables {
 		err := sqlitex.ExecuteTransient(conn, "SELECT * FROM "+table,
 			&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
@@ -117,9 +112,7 @@ func rows(t *testing.T, path string) []string {
 				all = append(all, row)
 				return nil
 			}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 	}
 	slices.Sort(all)
 	return all

@@ -61,7 +61,7 @@ func NewMCP(r *Recorder, session string) *MCP {
 
 // Record takes messages. Those that are damaged are left out.
 func (m *MCP) Record(batch []Message) {
-	for i := range batch {
+	for _, passed := range single(batch) {
 		var message struct {
 			ID     json.RawMessage
 			Method string
@@ -73,11 +73,11 @@ func (m *MCP) Record(batch []Message) {
 			}
 			Error *struct{ Message string }
 		}
-		if json.Unmarshal(batch[i].Line, &message) != nil {
+		if json.Unmarshal(passed.Line, &message) != nil {
 			continue
 		}
-		at, id := batch[i].At, string(message.ID)
-		if batch[i].FromClient {
+		at, id := passed.At, string(message.ID)
+		if passed.FromClient {
 			switch message.Method {
 			case "initialize":
 				m.agent = message.Params.ClientInfo.Name

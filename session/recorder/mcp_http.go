@@ -2,7 +2,6 @@ package recorder
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -111,16 +110,8 @@ func (t *MCPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // putMCP takes a message, or several in an array.
 func putMCP(q *Queue, text []byte, fromClient bool) {
-	text = bytes.TrimSpace(text)
-	var several []json.RawMessage
-	switch {
-	case len(text) == 0:
-		return
-	case text[0] != '[' || json.Unmarshal(text, &several) != nil:
-		several = []json.RawMessage{text}
-	}
-	for _, m := range several {
-		q.put(Message{At: time.Now(), FromClient: fromClient, Line: m})
+	if text = bytes.TrimSpace(text); len(text) > 0 {
+		q.put(Message{At: time.Now(), FromClient: fromClient, Line: text})
 	}
 }
 

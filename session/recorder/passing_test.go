@@ -129,22 +129,26 @@ func ask(t *testing.T, by http.RoundTripper, url string) (size int64) {
 	return size
 }
 
-// TestARequestAfterARefusalIsACallOfItsOwn: as in a program that was instrumented, where its client does not count
-// attempts.
-func TestARequestAfterARefusalIsACallOfItsOwn(t *testing.T) {
+// TestARequestAfterARefusalIsAnotherAttempt: a client that does not count attempts is refused, and asks once more when it
+// has an answer, which is another turn.
+func TestARequestAfterARefusalIsAnotherAttempt(t *testing.T) {
+	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusTooManyRequests)
+		if asked++; asked < 3 {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"Yes."},"finish_reason":"stop"}]}`)
 	}))
 	defer server.Close()
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 	model := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider}), modelhttp.Options{})
 	tee, end := tee(t, &recorder.Calls{Begin: model.Begin})
-	_, _ = ask(t, tee, server.URL), ask(t, tee, server.URL)
-	end()
-	if err := model.Close(); err != nil {
-		t.Error(err)
+	for range 4 {
+		ask(t, tee, server.URL)
 	}
+	end()
+	testscale.Must(t, model.Close())
 	isRun := func(s tracetest.SpanStub) bool { return s.Name != "session.run" }
 	if runs := slices.DeleteFunc(spans.GetSpans(), isRun); len(runs) != 2 {
 		t.Errorf("%d runs are recorded, want 2", len(runs))
@@ -196,9 +200,7 @@ func tee(t *testing.T, calls *recorder.Calls) (tee *recorder.Tee, end func()) {
 	read := make(chan error)
 	go func() { read <- calls.Read(from) }()
 	return tee, func() {
-		if err := errors.Join(tee.Close(), <-read, from.Close()); err != nil {
-			t.Error(err)
-		}
+		testscale.Must(t, errors.Join(tee.Close(), <-read, from.Close()))
 	}
 }
 
@@ -405,7 +407,7 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 
 // TestCallsOfAServerJoinTheSessionThatCalls: a call of a tool that names the trace, or the id of the model's call, is
 // that of the session that has it; others are of a session for each connection, with the client's name. One that is
-// never answered, or canceled, is there, too.
+// never answered, or canceled, is there, too, also of several in a batch.
 func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 	rec := open(t, recorder.Options{})
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(rec.SpanExporter()))
@@ -441,11 +443,10 @@ func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 		turn.End(agenttrace.TurnResult{})
 		run.End(nil)
 	}
-	say("one", true, call, 2, "b", "")
+	say("one", true, "["+call+","+call+","+call+"]", 2, "b", "", 3, "canceled", "", 4, "d", "")
 	say("two", true, call, 2, "c", "")
-	say("one", true, call, 3, "canceled", "")
 	say("two", false, result, 2, "text of c")
-	say("one", false, result, 2, "text of b")
+	say("one", false, "["+result+", "+result+"]", 4, "text of d", 2, "text of b")
 	say("one", true, `{"method":"notifications/cancelled","params":{"requestId":3,"reason":"the user left"}}`)
 	say("two", true, call, 4, "never", "")
 	for _, c := range connections {
@@ -463,9 +464,10 @@ func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 	}
 	const read = `assistant call read {"path":"`
 	want := map[string][]string{
-		"agent-one of coder":    {read + `a"} output "text of a for one"`},
-		"agent-two of coder":    {read + `a"} output "text of a for two"`},
-		"mcp-one of client one": {read + `b"} output "text of b"`, read + `canceled"} error canceled by the client: the user left`},
+		"agent-one of coder": {read + `a"} output "text of a for one"`},
+		"agent-two of coder": {read + `a"} output "text of a for two"`},
+		"mcp-one of client one": {read + `b"} output "text of b"`,
+			read + `canceled"} error canceled by the client: the user left`, read + `d"} output "text of d"`},
 		"mcp-two of client two": {read + `c"} output "text of c"`, read + `never"} error the server has not answered`},
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,21 @@ type Message struct {
 	Line       []byte // without the newline
 	// Lost is how many messages before it were not recorded. The last message of a recording may have nothing else.
 	Lost int64
+}
+
+// single returns messages, each of those in a batch, which is an array of them, by itself.
+func single(batch []Message) (all []Message) {
+	for _, m := range batch {
+		lines := []json.RawMessage{m.Line}
+		if bytes.HasPrefix(bytes.TrimLeft(m.Line, " \t\r"), []byte("[")) {
+			_ = json.Unmarshal(m.Line, &lines) // what is damaged stays as it is
+		}
+		for _, m.Line = range lines {
+			all = append(all, m)
+			m.Lost, m.At = 0, m.At.Add(1) // which keeps their order
+		}
+	}
+	return all
 }
 
 // A Queue takes messages to a function that records them, on a goroutine of its own. Nothing waits for that function:

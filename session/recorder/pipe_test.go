@@ -11,6 +11,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // FuzzPipe: whatever comes in whatever pieces goes on as it came, and is recorded line by line.
@@ -88,14 +90,10 @@ func FuzzPropagate(f *testing.F) {
 func TestTraceLosesWholeMessages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "acp.jsonl")
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer file.Close()
 	closed, err := os.Open(path) // which cannot be written to
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer closed.Close()
 	said := func(text string) []Message { return []Message{{FromClient: true, Line: []byte(text)}} }
 	trace := NewTrace(file)

@@ -19,7 +19,7 @@ import (
 // Upstream is a server of models, as clients reach it through a proxy: at /NAME of the proxy's address, followed by the
 // rest of the path.
 type Upstream struct {
-	// Name is the first element of the path, "" for a server that is alone: its paths are those of the proxy.
+	// Name is the first element of the path, "" for a server whose paths are those of the proxy that are of no other.
 	Name string
 	// URL is the server's base URL.
 	URL *url.URL
@@ -45,9 +45,9 @@ func Proxy(upstreams []Upstream, transport http.RoundTripper) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
-		proxy, ok := all[""]
+		proxy, ok := all[name]
 		if !ok {
-			proxy, ok = all[name]
+			proxy, ok = all[""]
 		}
 		if !ok {
 			http.Error(w, fmt.Sprintf("no server of models is at /%s; this proxy has /%s", name,

@@ -89,9 +89,7 @@ func TestLocked(t *testing.T) {
 	testscale.Must(t, c.Shutdown(t.Context()))
 	rec, err := recorder.Open(t.Context(), path, recorder.Options{})
 	testscale.Must(t, err)
-	if err := rec.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testscale.Must(t, rec.Close(t.Context()))
 }
 
 // TestPending checks that spans that cannot be stored now wait, are counted in the errors, and are stored later.
@@ -121,9 +119,7 @@ func TestPending(t *testing.T) {
 	}
 	move(away, rec.Reader().Name())
 	testscale.Must(t, exp.ExportSpans(t.Context(), c.spans[3:]))
-	if err := rec.ForceFlush(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testscale.Must(t, rec.ForceFlush(t.Context()))
 	check(t, rec.Reader())
 
 	// A canceled context loses nothing either.
@@ -132,9 +128,7 @@ func TestPending(t *testing.T) {
 	if err := exp.ExportSpans(ctx, c.spans[:1]); err != nil && (!errors.As(err, &e) || e.Pending != 1) {
 		t.Errorf("export in a context that has ended: %v", err)
 	}
-	if err := exp.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testscale.Must(t, exp.Shutdown(t.Context()))
 
 	// Spans that still wait at Close are lost and reported.
 	move(rec.Reader().Name(), away)

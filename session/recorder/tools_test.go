@@ -8,6 +8,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
@@ -31,17 +32,11 @@ func TestContentThatIsCapturedForOtherToolsIsStoredOnce(t *testing.T) {
 		}
 		turn.End(agenttrace.TurnResult{})
 		run.End(nil)
-		if err := rec.ForceFlush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, rec.ForceFlush(t.Context()))
 		doc, err := document.Load(t.Context(), rec.Reader(), "ses_1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		check(t, rec.Reader())
-		if err := rec.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		testscale.Must(t, rec.Close(context.WithoutCancel(t.Context())))
 		for _, row := range rows(t, rec.Reader().Name()) {
 			found += strings.Count(row, "zebra")
 		}
