@@ -121,6 +121,7 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 	}
 	a.gather()
 	a.summarize()
+	a.unwrap()
 	a.bound()
 }
 
