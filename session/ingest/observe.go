@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/session/ingest/assemble"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -159,6 +160,10 @@ func (b *builder) takeFacts(d *dialect.Dialect, all []fact.Fact, resource pcommo
 		}
 		for _, p := range f.Problems {
 			b.problem(p)
+		}
+		const agent = 2000 // bytes of a system prompt, at which it is an agent's
+		if f.Kind == fact.ModelCall && len(f.SystemPrompt) <= agent && modelapi.IsForTitle(f.SystemPrompt) {
+			f.Aside = "title"
 		}
 		f.SystemPromptDigest = cmp.Or(b.blob(store.BlobSystemPrompt, "", f.SystemPrompt), f.SystemPromptDigest)
 		f.ToolCatalogDigest = cmp.Or(b.blob(store.BlobToolCatalog, "", f.ToolCatalog), f.ToolCatalogDigest)
