@@ -235,7 +235,7 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 
 // reading numbers how the dialects read, from 0 to 30. Raise it when one of them reads more of what it read before:
 // where the telemetry is read again, what is stored gives way to the later reading.
-const reading = 2
+const reading = 3
 
 // An encoded fact begins with a byte that states how it was read and how it is written: store.DataVersion, the number
 // of the reading and whether a client's own dialect read it, and in the lowest bit whether it is compressed.
