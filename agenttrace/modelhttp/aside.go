@@ -133,7 +133,7 @@ func (l *lookup) purpose() purposes {
 	if len(system) > 2000 { // that of an agent
 		system = ""
 	}
-	p := purposes{sure: modelapi.IsAboutConversation(text) || modelapi.IsAboutConversation(system)}
+	p := purposes{sure: modelapi.Aside().MatchString(text) || modelapi.Aside().MatchString(system)}
 	p.word = p.sure || purposeWord().MatchString(text) || purposeWord().MatchString(system) ||
 		purposeForm().Match(l.r.Form) || purposeWord().MatchString(l.onlyTool())
 	l.purposes = &p

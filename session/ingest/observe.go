@@ -161,8 +161,9 @@ func (b *builder) takeFacts(d *dialect.Dialect, all []fact.Fact, resource pcommo
 		for _, p := range f.Problems {
 			b.problem(p)
 		}
-		const agent = 2000 // bytes of a system prompt, at which it is an agent's
-		if f.Kind == fact.ModelCall && len(f.SystemPrompt) <= agent && modelapi.IsForTitle(f.SystemPrompt) {
+		const most = 2000 // bytes of a system prompt that is not an agent's
+		if f.Kind == fact.ModelCall && len(f.SystemPrompt) <= most &&
+			strings.Contains(strings.ToLower(modelapi.Aside().FindString(f.SystemPrompt)), "title") {
 			f.Aside = "title"
 		}
 		f.SystemPromptDigest = cmp.Or(b.blob(store.BlobSystemPrompt, "", f.SystemPrompt), f.SystemPromptDigest)

@@ -181,14 +181,10 @@ func (a *assembly) unwrap() {
 		asked, answered := make(map[string]bool), len(n.Output) == 0
 		for _, k := range n.work(nil)[1:] {
 			answered = answered || textOf(k.Output) == textOf(n.Output)
-			if above := k.above(fact.Turn, fact.ToolCall); k.Kind != fact.Turn || above != n || k.RequiresTurn {
-				continue
-			}
-			for _, w := range k.work(nil) {
-				if text := words(w.Fact); text != "" {
-					asked[text] = true
-					break
-				}
+			below := k.work(nil)
+			if i := slices.IndexFunc(below, func(w *node) bool { return words(w.Fact) != "" }); i >= 0 &&
+				k.Kind == fact.Turn && !k.RequiresTurn && k.above(fact.Turn, fact.ToolCall) == n {
+				asked[words(below[i].Fact)] = true
 			}
 		}
 		if len(asked) > 1 && answered {

@@ -132,76 +132,56 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 //	└─ POST /agents        an ordinary program's, which leaves no fact
 //	   └─ agent            its parent is unknown
 func (a *assembly) adopt() {
-	lost, hosts := make(map[[2]string][]*node), make(map[string][]*node) // by trace, in order of time
+	lost, tools := make(map[[2]string][]*node), make(map[string][]*node) // by trace, in order of time
 	for _, n := range a.nodes {
-		if !n.record && (n.Kind == fact.Turn || n.Kind == fact.ToolCall) {
-			hosts[n.TraceID] = append(hosts[n.TraceID], n)
+		if n.Kind == fact.ToolCall && !n.record {
+			tools[n.TraceID] = append(tools[n.TraceID], n)
 		}
-		if n.parent == nil && n.ParentID != "" && isSpan(n.Fact) {
-			key := [2]string{n.TraceID, n.ParentID}
+		if key := [2]string{n.TraceID, n.ParentID}; n.parent == nil && n.ParentID != "" && isSpan(n.Fact) {
 			lost[key] = append(lost[key], n)
 		}
 	}
 	for _, n := range a.nodes {
 		key := [2]string{n.TraceID, n.ParentID}
-		group := lost[key]
-		if delete(lost, key); len(group) == 0 {
-			continue
-		}
-		if host := hostOf(group, hosts[n.TraceID]); host != nil {
-			host.kids = append(host.kids, group...)
-			for _, k := range group {
+		if host := hostOf(lost[key], tools[n.TraceID]); host != nil {
+			host.kids = append(host.kids, lost[key]...)
+			for _, k := range lost[key] {
 				k.parent = host
 			}
 		}
+		delete(lost, key)
 	}
 }
 
-// hostOf returns the call of a tool below which some spans with one unknown parent are, or the nearest turn below that
-// call; nil if they are below none. They happened within its time, and belong to it by their words, or because the
-// trace begins with its agent's span, which all else is below, or because another program made them. Of calls side by
-// side it is the first that has the words, and no agent yet.
-func hostOf(group, hosts []*node) (host *node) {
-	var work, turns []*node
+// hostOf returns the call of a tool below which some spans with one unknown parent are, nil if they are below none.
+// They happened within its time, and belong to it by their words, or because the trace begins with its agent's span,
+// which all else is below, or because another program made them. Of calls side by side it is the first that has the
+// words, and no agent yet.
+func hostOf(group, tools []*node) (host *node) {
+	var work []*node
 	from, to, best := int64(math.MaxInt64), int64(0), 0
 	for _, n := range group {
 		from, to, work = min(from, n.Start), max(to, n.over()), n.work(work)
 	}
-	for _, h := range hosts {
-		late := max(h.Start-from, to-h.over()) // by how much clocks differ, if it is below h
-		if late > near || slices.ContainsFunc(group, h.below) {
+	for _, h := range tools {
+		late := max(h.Start-from, to-h.over()) // by how much clocks differ, if they are below h
+		if len(group) == 0 || late > near || slices.ContainsFunc(group, h.below) {
 			continue
 		}
-		below, far := h.work(nil), h.Service != group[0].Service
+		root, below, far := h, h.work(nil), h.Service != group[0].Service
+		for root.parent != nil {
+			root = root.parent
+		}
 		words := h.shares(group, work, below)
 		rank := 2*truth(words) + truth(len(below) == 0 || group[0].Kind != fact.Turn)
-		switch {
-		case late > tick && !(far && words):
-		case h.Kind == fact.Turn:
-			turns = append(turns, h)
-		case !words && (len(work) == 0 || !far && h.top().ParentID != ""):
-		case host == nil || rank > best || rank == best && h.below(host):
+		if late > tick && !(far && words) || !words && (len(work) == 0 || !far && root.ParentID != "") {
+			continue
+		}
+		if host == nil || rank > best || rank == best && h.below(host) {
 			host, best = h, rank
 		}
 	}
-	for _, t := range turns {
-		switch {
-		case host == nil:
-		case t.below(host):
-			host = t
-		case best < 2 && !host.below(t) && (t.Start > host.Start || t.over() < host.over()):
-			return nil // it may be of an agent that works beside the tool
-		}
-	}
 	return host
-}
-
-// top returns the outermost node that n is below, or n.
-func (n *node) top() *node {
-	for n.parent != nil {
-		n = n.parent
-	}
-	return n
 }
 
 // work adds the turns and calls of models that n is, or that are below it.
@@ -224,10 +204,9 @@ func (n *node) shares(group, work, below []*node) bool {
 	}
 	return slices.ContainsFunc(work, func(w *node) bool {
 		return n.Tool != nil && (says(n.Tool.Input, words(w.Fact)) || says(n.Tool.Output, textOf(w.Output)))
-	}) || slices.ContainsFunc(group, func(g *node) bool {
-		return g.Kind == fact.ToolCall && slices.ContainsFunc(below, func(w *node) bool {
-			return slices.Contains(requested(w.Output), cmp.Or(g.CallID, "-"))
-		})
+	}) || slices.ContainsFunc(below, func(w *node) bool {
+		ids := requested(w.Output)
+		return slices.ContainsFunc(group, func(g *node) bool { return g.CallID != "" && slices.Contains(ids, g.CallID) })
 	})
 }
 

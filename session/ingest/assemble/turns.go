@@ -87,16 +87,17 @@ func (a *assembly) classify() {
 }
 
 // markAside believes the system prompts by which requests have the session named if others ask something else: an
-// agent that only makes titles of conversations has a session, too. The prompt may be in a record of the call.
+// agent that only makes titles of conversations has a session, too.
 func (s *stream) markAside() {
 	calls := of(s.nodes, fact.ModelCall)
 	for _, n := range calls {
-		if n.record && n.parent != nil {
+		if n.record && n.parent != nil { // the prompt may be in a record of the call
 			n.parent.Aside = cmp.Or(n.parent.Aside, n.Aside)
 		}
 	}
-	if slices.ContainsFunc(calls, func(n *node) bool { return len(n.Input) > 0 && n.Aside == "" && n.Purpose == "" }) {
-		for _, n := range calls {
+	others := slices.ContainsFunc(calls, func(n *node) bool { return len(n.Input) > 0 && n.Aside+n.Purpose == "" })
+	for _, n := range calls {
+		if others {
 			n.Purpose = cmp.Or(n.Purpose, n.Aside)
 		}
 	}

@@ -638,8 +638,7 @@ func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 func (c *conversation) readMessage(name string, o object) {
 	r := reader{role: "assistant"}
 	if name == "gen_ai.choice" {
-		if at := number(string(o["index"])); at != nil && *at > 0 && !c.blocks {
-			c.alternative = true
+		if c.alternative = o.isNumbered() && !c.blocks; c.alternative {
 			return
 		}
 		r.sawFinish(o)

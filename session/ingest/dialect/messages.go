@@ -205,24 +205,22 @@ type reader struct {
 	answer string
 }
 
-// isAlternative reports whether a message is another candidate for the answer before it. Each states why the model
-// stopped, which the steps of an agent do as well, but between those are results of tools.
+// isAlternative reports whether a message is another candidate for the answer, by its number or behind one. Each states
+// why the model stopped, which the steps of an agent do as well, but between those are results of tools.
 func (r *reader) isAlternative(o object) bool {
-	before, end := r.answer, fact.FinishReason(finishOf(o))
-	if r.answer = ""; r.role == "assistant" {
-		r.answer = end
+	before, end := r.answer, ""
+	if r.role == "assistant" {
+		end = fact.FinishReason(finishOf(o))
 	}
-	return before != "" && r.answer != "" && (before == "tool-calls") == (end == "tool-calls")
+	if end != "" && o.isNumbered() {
+		return true
+	}
+	r.answer = end
+	return before != "" && end != "" && (before == "tool-calls") == (end == "tool-calls")
 }
 
-// byIndex orders the candidates for one answer.
-func byIndex(x, y json.RawMessage) int {
-	index := func(raw json.RawMessage) float64 {
-		o, _ := objectOf(raw)
-		return session.Deref(number(string(o["index"])))
-	}
-	return cmp.Compare(index(x), index(y))
-}
+// isNumbered reports whether an answer has a number, and is not the first.
+func (o object) isNumbered() bool { return session.Deref(number(string(o["index"]))) > 0 }
 
 func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
 	const depth = 8 // how deep wrappers and encodings may be nested in each other
@@ -289,9 +287,7 @@ func (r *reader) text(s string, depth int) ([]fact.Message, bool) {
 // instructions are written so, and the items of OpenAI's responses.
 func (r *reader) list(list []json.RawMessage, depth int) (messages []fact.Message, read bool) {
 	open := false
-	if r.answer = ""; r.role == "assistant" {
-		slices.SortStableFunc(list, byIndex)
-	}
+	r.answer = ""
 	for i, raw := range list {
 		raw = bytes.TrimSpace(raw)
 		o, isObject := objectOf(raw)
