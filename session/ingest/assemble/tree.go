@@ -159,22 +159,23 @@ func (a *assembly) adopt() {
 // words, and no agent yet.
 func hostOf(group, tools []*node) (host *node) {
 	var work []*node
-	from, to, best := int64(math.MaxInt64), int64(0), 0
+	from, to, best, service := int64(math.MaxInt64), int64(0), 0, ""
 	for _, n := range group {
-		from, to, work = min(from, n.Start), max(to, n.over()), n.work(work)
+		from, to, work, service = min(from, n.Start), max(to, n.over()), n.work(work), n.Service
 	}
 	for _, h := range tools {
 		late := max(h.Start-from, to-h.over()) // by how much clocks differ, if they are below h
-		if len(group) == 0 || late > near || slices.ContainsFunc(group, h.below) {
+		far := h.Service != service
+		if len(group) == 0 || late > near || late > tick && !far || slices.ContainsFunc(group, h.below) {
 			continue
 		}
-		root, below, far := h, h.work(nil), h.Service != group[0].Service
+		root, below := h, h.work(nil)
 		for root.parent != nil {
 			root = root.parent
 		}
 		words := h.shares(group, work, below)
 		rank := 2*truth(words) + truth(len(below) == 0 || group[0].Kind != fact.Turn)
-		if late > tick && !(far && words) || !words && (len(work) == 0 || !far && root.ParentID != "") {
+		if !words && (late > tick || len(work) == 0 || !far && root.ParentID != "") {
 			continue
 		}
 		if host == nil || rank > best || rank == best && h.below(host) {
