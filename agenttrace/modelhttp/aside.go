@@ -119,8 +119,6 @@ var (
 	purposeWord = lazy.Regexp(`(?i)\b(titles?|headline|summar(y|i[sz]e|i[sz]ing|i[sz]ation|ies)|compact(ion)?|` +
 		`name (this|the|a|our) \w+)\b`)
 	purposeForm = lazy.Regexp(`(?i)"(title|headline|summary)"\s*:\s*\{`)
-	purposeSure = lazy.Regexp(`(?i)\b(titles?|headline|name|summar\w+|compact)\b[^.!?\n]{0,40}\b` +
-		`(conversations?|chats?|sessions?|dialog(ue)?s?|discussion|thread|transcript|history|messages|above|so far)\b`)
 )
 
 // purposes states whether the instructions of a request name a title or a summary, and surely one of the conversation.
@@ -135,7 +133,7 @@ func (l *lookup) purpose() purposes {
 	if len(system) > 2000 { // that of an agent
 		system = ""
 	}
-	p := purposes{sure: purposeSure().MatchString(text) || purposeSure().MatchString(system)}
+	p := purposes{sure: modelapi.Aside().MatchString(text) || modelapi.Aside().MatchString(system)}
 	p.word = p.sure || purposeWord().MatchString(text) || purposeWord().MatchString(system) ||
 		purposeForm().Match(l.r.Form) || purposeWord().MatchString(l.onlyTool())
 	l.purposes = &p

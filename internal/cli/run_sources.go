@@ -130,7 +130,7 @@ func (s *runSources) merge(ctx context.Context) ([]string, error) {
 			}
 			continue
 		}
-		others[id], found[id] = about, true
+		others[id] = about
 	}
 	for i, in := range s.seen {
 		id, err := s.join(ctx, w, in, s.known[i], others)
@@ -141,6 +141,9 @@ func (s *runSources) merge(ctx context.Context) ([]string, error) {
 			found[id] = true
 		}
 	}
+	for id := range others {
+		found[id] = true
+	}
 	if err := s.findChildren(ctx, w, found); err != nil {
 		return nil, err
 	}
@@ -150,14 +153,21 @@ func (s *runSources) merge(ctx context.Context) ([]string, error) {
 // unnamed returns the client's one session if another has only what came of a trace before the client ended: the span
 // with the session's name did not. It is "" for other sessions, and where the client has none or several.
 func (s *runSources) unnamed(id string, about identity) (own, traceID string) {
-	traceID = strings.TrimPrefix(id, spans.PrefixSession)
-	_, err := trace.TraceIDFromHex(traceID)
-	if err != nil || len(s.imported) != 1 || len(about) > 0 {
+	if traceID = traceOf(id); traceID == "" || len(s.imported) != 1 || len(about) > 0 {
 		return "", ""
 	}
 	for own = range s.imported {
 	}
 	return own, traceID
+}
+
+// traceOf returns the trace whose session has the id because nothing in it names one, "" for other sessions.
+func traceOf(id string) string {
+	traceID := strings.TrimPrefix(id, spans.PrefixSession)
+	if _, err := trace.TraceIDFromHex(traceID); err != nil {
+		return ""
+	}
+	return traceID
 }
 
 // findChildren makes the sessions of other programs children of the one that the run's own program had: an agent that
@@ -215,6 +225,19 @@ func (s *runSources) join(ctx context.Context, w store.Service, in *codec.Sessio
 	if id == "" {
 		_, err := w.Import(ctx, in)
 		return in.Session.ID, err
+	}
+	// A client that names no session may have a trace for each turn.
+	for other, about := range others {
+		row, err := w.Session(ctx, other)
+		if err != nil {
+			return "", err
+		}
+		if traceID := traceOf(other); traceID != "" && other != id && of.isPartOf(about) {
+			if _, err := ingest.New(w, ingest.Options{}).OfTrace(ctx, id, traceID, row.CreatedAt); err != nil {
+				return "", err
+			}
+			delete(others, other)
+		}
 	}
 	// Calls of which the client reports nothing are beside the conversation, such as those for its title.
 	known := slices.Contains(slices.Collect(maps.Values(others[id])), sharedID)

@@ -114,6 +114,16 @@ func claudeMain() {
 			"text": "I do"}}}))
 }
 
+// mustRun runs a command that succeeds, and returns what it prints.
+func mustRun(t *testing.T, cmd *exec.Cmd) []byte {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return out
+}
+
 // keep writes lines into a file below the home.
 func keep(path string, lines ...any) {
 	path = filepath.Join(os.Getenv("HOME"), path)
@@ -134,9 +144,7 @@ func TestRunMakesOneSessionOfWhatHasNoIDsInCommon(t *testing.T) {
 	o.server.Config.Handler = &e2e.Server{API: e2e.Named("gemini"), Script: &e2e.Weather}
 	cmd := o.command("agenttrace", "run", "--", "gemini", "agenttrace", "run", "--", "claude")
 	cmd.Env = append(cmd.Env, "GOOGLE_GEMINI_BASE_URL="+o.server.URL)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	mustRun(t, cmd)
 	r := testscale.Open(t, stores.OpenReader, filepath.Join(o.home, ".local/state/agenttrace/sessions.db"))
 	in := storetest.Transcript(t, r, "home")
 	answer := in.Messages[len(in.Messages)-1]
@@ -166,9 +174,7 @@ func TestRunCountsASubagentOnce(t *testing.T) {
 	})
 	cmd := o.command("agenttrace", "run", "--", "claude", "look")
 	cmd.Env = append(cmd.Env, "ANTHROPIC_BASE_URL="+o.server.URL)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	mustRun(t, cmd)
 	r := testscale.Open(t, stores.OpenReader, filepath.Join(o.home, ".local/state/agenttrace/sessions.db"))
 	in := storetest.Transcript(t, r, "inner-scout")
 	about := session.ParseMessageMetadata([]byte(in.Messages[len(in.Messages)-1].Message.MetadataJSON))
@@ -194,9 +200,7 @@ func TestRunKeepsTelemetryThatNamesNoSessionWithTheClientsOwn(t *testing.T) {
 	o.server.Config.Handler = &e2e.Server{API: e2e.Named("gemini"), Script: &e2e.Weather}
 	cmd := o.command("agenttrace", "run", "--", "gemini")
 	cmd.Env = append(cmd.Env, "GOOGLE_GEMINI_BASE_URL="+o.server.URL)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	mustRun(t, cmd)
 	out, err := o.command("agenttrace", "ls", "--children", "--json").CombinedOutput()
 	if err != nil || bytes.Count(out, []byte(`"id"`)) != 1 || !bytes.Contains(out, []byte(`"home"`)) {
 		t.Errorf("%v: %s", err, out)
@@ -305,6 +309,7 @@ func converse(s *e2e.Script, turn int, at func() error) (err error) {
 		messages = append(messages, message{Role: "user", Content: t.User})
 		for {
 			body, _ := json.Marshal(map[string]any{"model": "m", "messages": messages, "tools": tools})
+			began := time.Now().UnixNano()
 			var answer struct {
 				Choices []struct{ Message message }
 			}
@@ -312,6 +317,18 @@ func converse(s *e2e.Script, turn int, at func() error) (err error) {
 				return err
 			}
 			m := answer.Choices[0].Message
+			if os.Getenv("AGENT_TELLS") != "" { // a trace for each turn, of which none names a session
+				asked, _ := json.Marshal(messages)
+				said, _ := json.Marshal([]message{m})
+				span := fmt.Sprintf(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"chat","traceId":"%032x","spanId":"%016x",`+
+					`"startTimeUnixNano":"%d","endTimeUnixNano":"%d","attributes":[{"key":"gen_ai.operation.name","value":`+
+					`{"stringValue":"chat"}},{"key":"gen_ai.input.messages","value":{"stringValue":%q}},`+
+					`{"key":"gen_ai.output.messages","value":{"stringValue":%q}}]}]}]}]}`, i+1, began, began,
+					time.Now().UnixNano(), asked, said)
+				if err := post(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")+"/v1/traces", []byte(span), new(any)); err != nil {
+					return err
+				}
+			}
 			messages = append(messages, m)
 			if len(m.ToolCalls) == 0 {
 				break
@@ -619,19 +636,15 @@ func (o *outside) documents() []*document.Document {
 }
 
 // TestRunRecordsAnAgentThatReportsNothing: the session is what was said, and what the model's
-// server gets is the same as without us. Nothing of the user's key is stored.
+// server gets is the same as without us. Nothing of the user's key is stored. One that reports
+// each turn in a trace without a session has one session, too.
 func TestRunRecordsAnAgentThatReportsNothing(t *testing.T) {
 	o := newOutside(t)
-	if out, err := o.command("agent").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	mustRun(t, o.command("agent"))
 	without := o.asked
 	with := newOutside(t)
 	cmd := with.command("agenttrace", "run", "--", "agent")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	out := mustRun(t, cmd)
 	host := strings.NewReplacer(o.server.Listener.Addr().String(), "server",
 		with.server.Listener.Addr().String(), "server")
 	for i := range max(len(without), len(with.asked)) {
@@ -640,7 +653,15 @@ func TestRunRecordsAnAgentThatReportsNothing(t *testing.T) {
 		}
 	}
 	want := [][]string{e2e.Weather.Want(e2e.Named("chat"))}
+	tells := newOutside(t)
+	cmd = tells.command("agenttrace", "run", "--", "agent")
+	cmd.Env = append(cmd.Env, "AGENT_TELLS=1")
+	mustRun(t, cmd)
 	if d := cmp.Diff(want, with.sessions()); d != "" {
+		t.Errorf("sessions (-said +stored):\n%s", d)
+	}
+	want[0] = slices.DeleteFunc(want[0], func(s string) bool { return strings.HasPrefix(s, "assistant reasoning") })
+	if d := cmp.Diff(want, tells.sessions()); d != "" { // it reports no reasoning
 		t.Errorf("sessions (-said +stored):\n%s", d)
 	}
 	if !bytes.Contains(out, []byte("agenttrace show ")) {
@@ -668,9 +689,7 @@ func TestReplayRunsTheAgentAgain(t *testing.T) {
 		}
 		return string(out)
 	}
-	if out, err := o.command("agenttrace", "run", "--", "agent").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	mustRun(t, o.command("agenttrace", "run", "--", "agent"))
 	asked := len(o.asked)
 	original := o.sessions()[0]
 	if out := replay(0, "", "last", "--session"); !strings.Contains(out, "the agent did the same as in the session") {
@@ -959,9 +978,7 @@ func TestAnAgentRunsOnWithoutItsRecorder(t *testing.T) {
 	}
 	// The store may have been left at any point. The next run goes on with it.
 	o.server.Config.Handler = newOutside(t).server.Config.Handler
-	if out, err := o.command("agenttrace", "run", "--", "agent").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	mustRun(t, o.command("agenttrace", "run", "--", "agent"))
 	said, whole := e2e.Weather.Want(e2e.Named("chat")), 0
 	for _, lines := range o.sessions() {
 		if slices.Equal(lines, said) {
@@ -1012,9 +1029,7 @@ func TestADeadStoreStopsNoAgent(t *testing.T) {
 		if path == nil || bytes.Contains(out, []byte("lost")) {
 			t.Fatalf("%s: it does not say where the recording is: %s", name, out)
 		}
-		if out, err := o.command("agenttrace", "import", string(path[1])).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		mustRun(t, o.command("agenttrace", "import", string(path[1])))
 		if d := cmp.Diff([][]string{e2e.Weather.Want(e2e.Named("chat"))}, o.sessions()); d != "" {
 			t.Errorf("sessions (-said +stored):\n%s", d)
 		}
@@ -1136,17 +1151,13 @@ func TestProxyKeepsWhatItCannotStore(t *testing.T) {
 	address, stop := o.proxy(t, "AGENTTRACE_STORE="+filepath.Join(notDir, "s.db"))
 	agent := o.command("agent")
 	agent.Env = append(agent.Env, "OPENAI_BASE_URL="+address+"/v1")
-	if out, err := agent.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+	mustRun(t, agent)
 	printed := stop()
 	found := regexp.MustCompile(`records are in (\S+), which agenttrace import stores`).FindStringSubmatch(printed)
 	if len(found) == 0 || strings.Count(printed, "what is recorded waits for the store") != 1 {
 		t.Fatalf("it prints: %s", printed)
 	}
-	if out, err := o.command("agenttrace", "import", found[1]).CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+	mustRun(t, o.command("agenttrace", "import", found[1]))
 	if d := cmp.Diff([][]string{e2e.Weather.Want(e2e.Named("chat"))}, o.sessions()); d != "" {
 		t.Errorf("sessions (-said +stored):\n%s", d)
 	}
@@ -1204,9 +1215,7 @@ func TestProxyIsAService(t *testing.T) {
 	agent := o.command("agent")
 	agent.Env = append(agent.Env, "OPENAI_BASE_URL="+strings.Replace(address, "/m", "/session/nightly/m/v1", 1),
 		"AGENT_TOKEN=secret")
-	if out, err := agent.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+	mustRun(t, agent)
 	stop()
 	if d := cmp.Diff([][]string{e2e.Weather.Want(e2e.Named("chat"))}, o.sessions()); d != "" {
 		t.Errorf("sessions (-said +stored):\n%s", d)

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/session/ingest/assemble"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -160,6 +161,11 @@ func (b *builder) takeFacts(d *dialect.Dialect, all []fact.Fact, resource pcommo
 		for _, p := range f.Problems {
 			b.problem(p)
 		}
+		const most = 2000 // bytes of a system prompt that is not an agent's
+		if f.Kind == fact.ModelCall && len(f.SystemPrompt) <= most &&
+			strings.Contains(strings.ToLower(modelapi.Aside().FindString(f.SystemPrompt)), "title") {
+			f.Aside = "title"
+		}
 		f.SystemPromptDigest = cmp.Or(b.blob(store.BlobSystemPrompt, "", f.SystemPrompt), f.SystemPromptDigest)
 		f.ToolCatalogDigest = cmp.Or(b.blob(store.BlobToolCatalog, "", f.ToolCatalog), f.ToolCatalogDigest)
 		o := observation(f, d)
@@ -230,7 +236,7 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 
 // reading numbers how the dialects read, from 0 to 30. Raise it when one of them reads more of what it read before:
 // where the telemetry is read again, what is stored gives way to the later reading.
-const reading = 2
+const reading = 3
 
 // An encoded fact begins with a byte that states how it was read and how it is written: store.DataVersion, the number
 // of the reading and whether a client's own dialect read it, and in the lowest bit whether it is compressed.

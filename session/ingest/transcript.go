@@ -100,7 +100,7 @@ func (i *Ingester) OfTrace(ctx context.Context, id, trace string, began int64) (
 
 // ofRun adds a fact that agenttrace run has of a session and no source reports. What it is about identifies it.
 func (i *Ingester) ofRun(ctx context.Context, f fact.Fact, about string, began int64) (Report, error) {
-	f.Kind, f.Dialect, f.Transcript, f.Service, f.SessionKey = fact.Session, "run", true, "run", "run"
+	f.Kind, f.Dialect, f.Transcript, f.SessionKey = fact.Session, "run", true, "run"
 	f.Source = fact.RecordPrefix + "run-" + digest(f.Session, about)[:32]
 	f.Start, f.End = began*1e6, began*1e6
 	b := i.builder()

@@ -171,6 +171,28 @@ func (a *assembly) summarize() {
 	}
 }
 
+// unwrap makes steps of the spans of workflows that report no words of their own, above agents that were asked
+// different things: with one turn for all, only the first message would be stored.
+func (a *assembly) unwrap() {
+	for _, n := range slices.Backward(a.nodes) { // one workflow may be within another
+		if n.Kind != fact.Turn || n.record || n.Agent != "" || len(n.Input) > 0 {
+			continue
+		}
+		asked, answered := make(map[string]bool), len(n.Output) == 0
+		for _, k := range n.work(nil)[1:] {
+			answered = answered || textOf(k.Output) == textOf(n.Output)
+			below := k.work(nil)
+			if i := slices.IndexFunc(below, func(w *node) bool { return words(w.Fact) != "" }); i >= 0 &&
+				k.Kind == fact.Turn && !k.RequiresTurn && k.above(fact.Turn, fact.ToolCall) == n {
+				asked[words(below[i].Fact)] = true
+			}
+		}
+		if len(asked) > 1 && answered {
+			n.Kind = fact.Step
+		}
+	}
+}
+
 // bound leaves out of what a request asks the prompts that earlier requests of other turns ended with: the answers
 // that were between them are not in every history, and a call that failed has none.
 //

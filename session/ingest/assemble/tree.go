@@ -1,7 +1,10 @@
 package assemble
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -105,6 +108,7 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 			p.kids = append(p.kids, n)
 		}
 	}
+	a.adopt()
 	for _, n := range a.nodes {
 		if n.parent == nil {
 			n.descend(0, n.Start)
@@ -117,7 +121,94 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 	}
 	a.gather()
 	a.summarize()
+	a.unwrap()
 	a.bound()
+}
+
+// adopt ties what is below a span that is not kept, because it is no agent's, to the call of a tool within which it
+// happened. Else the sub-agent's work would be a turn of the user's.
+//
+//	tool delegate
+//	└─ POST /agents        an ordinary program's, which leaves no fact
+//	   └─ agent            its parent is unknown
+func (a *assembly) adopt() {
+	lost, tools := make(map[[2]string][]*node), make(map[string][]*node) // by trace, in order of time
+	for _, n := range a.nodes {
+		if n.Kind == fact.ToolCall && !n.record {
+			tools[n.TraceID] = append(tools[n.TraceID], n)
+		}
+		if key := [2]string{n.TraceID, n.ParentID}; n.parent == nil && n.ParentID != "" && isSpan(n.Fact) {
+			lost[key] = append(lost[key], n)
+		}
+	}
+	for _, n := range a.nodes {
+		key := [2]string{n.TraceID, n.ParentID}
+		if host := hostOf(lost[key], tools[n.TraceID]); host != nil {
+			host.kids = append(host.kids, lost[key]...)
+			for _, k := range lost[key] {
+				k.parent = host
+			}
+		}
+		delete(lost, key)
+	}
+}
+
+// hostOf returns the call of a tool below which some spans with one unknown parent are, nil if they are below none.
+// They happened within its time, and belong to it by their words, or because the trace begins with its agent's span,
+// which all else is below, or because another program made them. Of calls side by side it is the first that has the
+// words, and no agent yet.
+func hostOf(group, tools []*node) (host *node) {
+	var work []*node
+	from, to, best, service := int64(math.MaxInt64), int64(0), 0, ""
+	for _, n := range group {
+		from, to, work, service = min(from, n.Start), max(to, n.over()), n.work(work), n.Service
+	}
+	for _, h := range tools {
+		late := max(h.Start-from, to-h.over()) // by how much clocks differ, if they are below h
+		far := h.Service != service
+		if len(group) == 0 || late > near || late > tick && !far || slices.ContainsFunc(group, h.below) {
+			continue
+		}
+		root, below := h, h.work(nil)
+		for root.parent != nil {
+			root = root.parent
+		}
+		words := h.shares(group, work, below)
+		rank := 2*truth(words) + truth(len(below) == 0 || group[0].Kind != fact.Turn)
+		if !words && (late > tick || len(work) == 0 || !far && root.ParentID != "") {
+			continue
+		}
+		if host == nil || rank > best || rank == best && h.below(host) {
+			host, best = h, rank
+		}
+	}
+	return host
+}
+
+// work adds the turns and calls of models that n is, or that are below it.
+func (n *node) work(all []*node) []*node {
+	if !n.record && (n.Kind == fact.Turn || n.Kind == fact.ModelCall) {
+		all = append(all, n)
+	}
+	for _, k := range n.kids {
+		all = k.work(all)
+	}
+	return all
+}
+
+// shares reports whether a tool was given what the work asked, or returned what that answered; or whether a model that
+// is called below it requested a tool of the group.
+func (n *node) shares(group, work, below []*node) bool {
+	says := func(raw json.RawMessage, text string) bool {
+		said, _ := json.Marshal(strings.TrimSpace(text))
+		return len(said) > 2 && bytes.Contains(canonical(raw), bytes.Trim(said, `"`))
+	}
+	return slices.ContainsFunc(work, func(w *node) bool {
+		return n.Tool != nil && (says(n.Tool.Input, words(w.Fact)) || says(n.Tool.Output, textOf(w.Output)))
+	}) || slices.ContainsFunc(below, func(w *node) bool {
+		ids := requested(w.Output)
+		return slices.ContainsFunc(group, func(g *node) bool { return g.CallID != "" && slices.Contains(ids, g.CallID) })
+	})
 }
 
 // descend notes the depth of n and of what is below it, and whether a model is called there.

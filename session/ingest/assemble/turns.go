@@ -63,6 +63,9 @@ func (t *turn) only(kind fact.Kind) bool {
 // conversation", and their answers among the agent's. What a client states is believed; else the prompt is
 // recognized.
 func (a *assembly) classify() {
+	for _, id := range a.order {
+		a.sessions[id].markAside()
+	}
 	for _, n := range a.nodes {
 		if n.parent == nil {
 			n.inherit("", "")
@@ -79,6 +82,23 @@ func (a *assembly) classify() {
 		// What has the same request id reports the same call: a record of it does not repeat what the call was for.
 		if n.side == "" && n.RequestID != "" && (n.Kind == fact.ModelCall || n.Kind == fact.Answer) {
 			n.side = requests[n.session+"/"+n.RequestID]
+		}
+	}
+}
+
+// markAside believes the system prompts by which requests have the session named if others ask something else: an
+// agent that only makes titles of conversations has a session, too.
+func (s *stream) markAside() {
+	calls := of(s.nodes, fact.ModelCall)
+	for _, n := range calls {
+		if n.record && n.parent != nil { // the prompt may be in a record of the call
+			n.parent.Aside = cmp.Or(n.parent.Aside, n.Aside)
+		}
+	}
+	others := slices.ContainsFunc(calls, func(n *node) bool { return len(n.Input) > 0 && n.Aside+n.Purpose == "" })
+	for _, n := range calls {
+		if others {
+			n.Purpose = cmp.Or(n.Purpose, n.Aside)
 		}
 	}
 }
@@ -598,7 +618,7 @@ func PilesUp(f *fact.Fact) bool {
 // user's messages by facts of their own, so that a model call need not begin one. It may return false where a turn
 // begins, which costs time but no truth.
 func Opens(f *fact.Fact, prompts bool) bool {
-	if f.Purpose != "" || purpose(f) != "" {
+	if cmp.Or(f.Purpose, f.Aside, purpose(f)) != "" {
 		return false
 	}
 	switch f.Kind {

@@ -81,6 +81,9 @@ func FlatMessages(a Attrs, prefix string) (messages []fact.Message, finish strin
 		}
 		return valueJSON(v)
 	}) {
+		if r.isAlternative(o) {
+			continue
+		}
 		messages = append(messages, r.message(o)...)
 	}
 	return messages, r.finish

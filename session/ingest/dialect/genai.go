@@ -417,7 +417,7 @@ func isGenAIRecord(r *Record) bool {
 // records of a conversation's messages are one fact each, whose Input is one message or whose Output is the answer.
 func readGenAIRecord(r *Record, out *Emitter) {
 	a, exception := r.Attrs(), r.Event == exceptionEvent
-	var c conversation
+	c := conversation{blocks: strings.HasSuffix(r.Scope.Name(), ".anthropic")} // OpenLLMetry's
 	switch {
 	case r.Event == semconv.EventEvaluation:
 		addEvaluation(out, a, r.Scope, r.Resource)
@@ -429,7 +429,9 @@ func readGenAIRecord(r *Record, out *Emitter) {
 		}
 		c.readAttrs(a)
 	default:
-		c.readEvent(r.Event, a, r.Body())
+		if c.readEvent(r.Event, a, r.Body()); c.alternative {
+			return
+		}
 	}
 	out.Problem(c.problems...)
 	kind := fact.ModelCall
@@ -502,6 +504,8 @@ type conversation struct {
 	finish          string
 	problems        []string
 	counted         bool // the usage is that of an event
+	alternative     bool // there is another candidate for the answer, which was left out
+	blocks          bool // choices are numbered that are parts of one
 }
 
 func (c *conversation) fill(f *fact.Fact) {
@@ -634,6 +638,9 @@ func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 func (c *conversation) readMessage(name string, o object) {
 	r := reader{role: "assistant"}
 	if name == "gen_ai.choice" {
+		if c.alternative = o.isNumbered() && !c.blocks; c.alternative {
+			return
+		}
 		r.sawFinish(o)
 		if in := o.inner("message"); in != nil {
 			o = in

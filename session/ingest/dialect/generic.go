@@ -411,13 +411,15 @@ var namedRoles = map[string]string{
 // its body or, for whose they are, its name.
 func talkOf(a Attrs, body pcommon.Value, name string) (messages []fact.Message) {
 	g := collect(a, body)
+	role := cmp.Or(normalRole(g.str("role")), namedRoles[fieldOf(name)])
+	// The body may say what the record is, where an attribute has the text.
+	own := map[string][]string{"user": {"messages", "prompt", "input"}, "assistant": {"messages", "answer"}}[role]
 	var content json.RawMessage
 	if values := g.values["content"]; len(values) > 0 {
 		content = valueJSON(values[0])
-	} else if body.Type() == pcommon.ValueTypeStr {
+	} else if body.Type() == pcommon.ValueTypeStr && !g.has(own...) {
 		content = valueJSON(body)
 	}
-	role := cmp.Or(normalRole(g.str("role")), namedRoles[fieldOf(name)])
 	if role != "" && !isNull(content) {
 		message := object{"content": content, "role": quoted(role)}
 		if id := g.str("call_id"); id != "" {

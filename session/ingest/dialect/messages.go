@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -200,7 +201,26 @@ type reader struct {
 	finish string
 	// cut reports that the text was cut short, so that its last message may lack what makes it one.
 	cut bool
+	// answer is how the answer ended that was read last, "" if something else was.
+	answer string
 }
+
+// isAlternative reports whether a message is another candidate for the answer, by its number or behind one. Each states
+// why the model stopped, which the steps of an agent do as well, but between those are results of tools.
+func (r *reader) isAlternative(o object) bool {
+	before, end := r.answer, ""
+	if r.role == "assistant" {
+		end = fact.FinishReason(finishOf(o))
+	}
+	if end != "" && o.isNumbered() {
+		return true
+	}
+	r.answer = end
+	return before != "" && end != "" && (before == "tool-calls") == (end == "tool-calls")
+}
+
+// isNumbered reports whether an answer has a number, and is not the first.
+func (o object) isNumbered() bool { return session.Deref(number(string(o["index"]))) > 0 }
 
 func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
 	const depth = 8 // how deep wrappers and encodings may be nested in each other
@@ -267,9 +287,13 @@ func (r *reader) text(s string, depth int) ([]fact.Message, bool) {
 // instructions are written so, and the items of OpenAI's responses.
 func (r *reader) list(list []json.RawMessage, depth int) (messages []fact.Message, read bool) {
 	open := false
+	r.answer = ""
 	for i, raw := range list {
 		raw = bytes.TrimSpace(raw)
 		o, isObject := objectOf(raw)
+		if r.isAlternative(o) {
+			continue
+		}
 		if !isObject || o.isMessage() || o.isWrapper() || o.isCandidate() {
 			open = false
 			var more []fact.Message
@@ -450,14 +474,17 @@ func roleOf(parts []fact.Part, other string) string {
 	return other
 }
 
-func (r *reader) sawFinish(o object) {
+func (r *reader) sawFinish(o object) { r.finish = cmp.Or(finishOf(o), r.finish) }
+
+// finishOf returns why the model stopped, as a message or a response states it.
+func finishOf(o object) string {
 	keys := []string{"finish_reason", "finishReason", "stop_reason", "stopReason"}
 	s := cmp.Or(o.str(keys...), o.inner("response_metadata").str(keys...)) // the latter is LangChain's
 	if s == "" && (o.str("object") == "response" || o.has("incomplete_details") && o.has("status")) {
 		// OpenAI's responses have a state instead of a reason.
 		s = cmp.Or(o.inner("incomplete_details").str("reason"), o.str("status"))
 	}
-	r.finish = cmp.Or(s, r.finish)
+	return s
 }
 
 // roles are the words for a role, in lower case.

@@ -230,8 +230,12 @@ func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
 }
 
 func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
-	f.Output = fact.PartsOf(flatConversation(a, "llm.output_messages."))
-	value := a.JSON("output.value")
+	answers, value := flatConversation(a, "llm.output_messages."), a.JSON("output.value")
+	more := func(m fact.Message) bool { return partsKnown(m.Parts) != 1 || m.Parts[0].Kind != fact.PartText }
+	if o, _ := objectOf(value); len(answers) > 1 && !o.has("output") && !slices.ContainsFunc(answers, more) {
+		answers = answers[:1] // the others are candidates for it, and no items of OpenAI's Responses
+	}
+	f.Output = fact.PartsOf(answers)
 	if isNull(value) {
 		return
 	}

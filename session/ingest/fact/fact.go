@@ -104,6 +104,9 @@ type Fact struct {
 	// own: "title", "summary", "routing" and such.
 	Purpose string `json:"purpose,omitempty"`
 
+	// Aside is what Purpose may be by the system prompt of a request, if others of the conversation have another one.
+	Aside string `json:"aside,omitempty"`
+
 	// Subagent identifies the run of a sub-agent that the fact is of, within the session that the source names for it,
 	// where no span above does: a client may run one beside the conversation, in traces of its own.
 	Subagent string `json:"subagent,omitempty"`
