@@ -141,9 +141,7 @@ func (t *Transcript) Tokens() Tokens {
 // A turn begins with a user message. It also begins with an answer that no user message precedes, or that cannot
 // belong to the turn before; the user message was then lost. Where prompts are not recorded, each answer after one
 // that ended begins a turn. System messages and compactions are part of a turn and do not begin one. A user message
-// that still waits in a queue is not part of any turn.
-//
-// Turns may be open at once: then several questions come before their answers. See [Turns.Together].
+// that still waits in a queue is not part of any turn. Turns may be open at once: see [Turns.Together].
 type Turns struct {
 	open             bool
 	question, answer *TurnMessage

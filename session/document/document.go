@@ -153,8 +153,7 @@ type Turn struct {
 	// does not have: the client resumed a conversation that was not recorded.
 	Unrecorded *Unrecorded `json:"unrecorded,omitempty"`
 
-	// FailedCompactions are the errors of compactions that failed in the turn or after it. They left the session as it
-	// was, and are no failures of it: see [session.Failures].
+	// FailedCompactions are the errors of compactions that failed in the turn or after it, and no failures of a turn.
 	FailedCompactions []string `json:"failed_compactions,omitempty"`
 
 	// Hidden reports that a rewind hid every message of the turn.

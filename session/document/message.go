@@ -216,8 +216,8 @@ type ToolCall struct {
 	InferredDuration bool `json:"-"`
 	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
 	ACPKind string `json:"acp_kind,omitempty"`
-	// Truncated reports that only a part of the output is there; OutputPath is where the whole is. The model saw no more
-	// than that, except where the record alone was cut, by a limit of what is recorded.
+	// Truncated reports that only a part of the output is there, RecordCut that the model had all of it all the same;
+	// OutputPath is where the whole is.
 	Truncated        bool   `json:"truncated,omitempty"`
 	RecordCut        bool   `json:"record_cut,omitempty"`
 	OutputPath       string `json:"output_path,omitempty"`

@@ -296,9 +296,8 @@ func (o *own) turn(t *spans.Turn) bool {
 		if len(t.User.Parts) == 0 {
 			// The AI SDK rejects a message without parts. What is not sent is empty, if nothing was lost on the way.
 			part := store.PartChange{
-				ID: o.derive(spans.PrefixPart, "", "user"), MessageID: id, SessionID: o.sessionID,
+				ID: o.derive(spans.PrefixPart, "", "user"), MessageID: id, SessionID: o.sessionID, Rank: store.RankStub,
 				Type: "text", Data: json.RawMessage(`{"type":"text","text":""}`), CreatedAt: created, UpdatedAt: created,
-				Rank: store.RankStub,
 			}
 			if o.span.DroppedAttributesCount() > 0 {
 				part.Type, part.Data = store.TypeDamaged, placeholder("text", "no content arrived")

@@ -297,10 +297,7 @@ func (d *claude) record(o rows.Object) {
 	}()
 	switch {
 	case kind == "summary":
-		d.summaries = append(d.summaries, o)
-		for _, s := range d.order {
-			d.entitle("summary "+s.b.s.Row.ID, s.summary(d.summaries), s)
-		}
+		d.summarize(o)
 	case kind == "custom-title":
 		d.entitle("custom-title "+id, o.Text("customTitle"), known)
 	case kind == "ai-title":
@@ -333,6 +330,14 @@ func (d *claude) record(o rows.Object) {
 		if known != nil && !o.True("isSidechain") {
 			known.tree.add(o, known.b.At, false, nil)
 		}
+	}
+}
+
+// summarize notes a summary.
+func (d *claude) summarize(o rows.Object) {
+	d.summaries = append(d.summaries, o)
+	for _, s := range d.order {
+		d.entitle("summary "+s.b.s.Row.ID, s.summary(d.summaries), s)
 	}
 }
 
