@@ -74,7 +74,8 @@ import (
 //
 // Requests are bounded in bytes, by [BoundSpans] and [BoundLogs]. Nothing waits for a connection. What has ended is
 // sent within a second, and a request is repeated for a minute, so that a collector may be restarted, unless
-// OTEL_BSP_…, OTEL_BLRP_… and OTEL_EXPORTER_OTLP_TIMEOUT state other times.
+// OTEL_BSP_…, OTEL_BLRP_… and OTEL_EXPORTER_OTLP_TIMEOUT state other times. One that is back is found within a second
+// and a half, unless it asked for a longer pause, and at once when shutdown is called.
 func Init(ctx context.Context) (shutdown func(context.Context) error, err error) {
 	var ends []func(context.Context) error
 	var once sync.Once
@@ -156,7 +157,8 @@ func tracerProvider(
 	} else {
 		exporter, err = otlptracegrpc.New(ctx, slices.Concat(when(s.insecure, otlptracegrpc.WithInsecure()),
 			when(s.patient, otlptracegrpc.WithTimeout(retry.MaxElapsedTime)), []otlptracegrpc.Option{
-				otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry)), otlptracegrpc.WithDialOption(reconnect)})...)
+				otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry)),
+				otlptracegrpc.WithDialOption(reconnect, grpc.WithUnaryInterceptor(d.dial))})...)
 	}
 	if err != nil {
 		return nil, err
@@ -198,7 +200,8 @@ func loggerProvider(
 	} else {
 		exporter, err = otlploggrpc.New(ctx, slices.Concat(when(s.insecure, otlploggrpc.WithInsecure()),
 			when(s.patient, otlploggrpc.WithTimeout(retry.MaxElapsedTime)), []otlploggrpc.Option{
-				otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry)), otlploggrpc.WithDialOption(reconnect)})...)
+				otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry)),
+				otlploggrpc.WithDialOption(reconnect, grpc.WithUnaryInterceptor(d.dial))})...)
 	}
 	if err != nil {
 		return nil, err
@@ -231,19 +234,18 @@ func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.
 }
 
 // retry is how requests are repeated that a collector may accept later, such as while it is restarted. The exporters'
-// first interval, 5 seconds, is longer than shutdown waits, and a collector may be away for longer than their timeout,
-// 10 seconds.
+// first interval, 5 seconds, is longer than shutdown waits, which has to see within it that a collector is back; and a
+// collector may be away for longer than their timeout, 10 seconds.
 var retry = struct {
 	Enabled                                      bool
 	InitialInterval, MaxInterval, MaxElapsedTime time.Duration
-}{true, time.Second / 2, 5 * time.Second, time.Minute}
+}{true, time.Second / 2, time.Second, time.Minute}
 
-// reconnect bounds how long gRPC waits between attempts to connect, by itself up to two minutes.
+// reconnect bounds how long gRPC waits between attempts to connect, by itself up to two minutes, and for an answer to
+// one, 20 seconds.
 var reconnect = grpc.WithConnectParams(grpc.ConnectParams{
-	Backoff: backoff.Config{
-		BaseDelay: retry.InitialInterval, Multiplier: 1.6, Jitter: 0.2, MaxDelay: retry.MaxInterval,
-	},
-	MinConnectTimeout: 20 * time.Second,
+	Backoff:           backoff.Config{BaseDelay: retry.InitialInterval, Jitter: 0.2, MaxDelay: retry.InitialInterval},
+	MinConnectTimeout: 5 * time.Second,
 })
 
 // when returns the option if it applies.
