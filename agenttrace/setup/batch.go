@@ -320,6 +320,7 @@ type delivery struct {
 	end            context.CancelFunc
 	stopped        context.Context
 	stop           context.CancelCauseFunc
+	late           sync.Once
 
 	mu  sync.Mutex
 	err error // of the last export that failed
@@ -478,7 +479,14 @@ type spanProcessor struct {
 }
 
 func (p spanProcessor) OnEnd(s sdktrace.ReadOnlySpan) {
-	if s.SpanContext().IsSampled() {
+	switch sampled := s.SpanContext().IsSampled(); {
+	case sampled && p.ending.Err() != nil:
+		p.late.Do(func() {
+			otel.Handle(fmt.Errorf("send span %s of trace %s: it ended after shutdown, so it is lost, and so are all that "+
+				"follow; call shutdown when the last run has ended", s.Name(), s.SpanContext().TraceID()))
+		})
+		return
+	case sampled:
 		p.ended.Add(1)
 	}
 	p.SpanProcessor.OnEnd(s)

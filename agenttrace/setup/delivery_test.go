@@ -202,7 +202,15 @@ func TestACollectorThatIsBackWhenTheProgramEndsGetsEverything(t *testing.T) {
 			go server.Serve(l)
 			defer server.Close()
 		}
-		if err := shutdown(context.WithoutCancel(t.Context())); err != nil || spans.Load() != 7 {
+		err = shutdown(context.WithoutCancel(t.Context()))
+		var late []string
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { late = append(late, err.Error()) }))
+		work(t)
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
+		if len(late) != 1 || !strings.Contains(late[0], "ended after shutdown") {
+			t.Errorf("%s: what ends after shutdown is reported as %q", protocol, late)
+		}
+		if err != nil || spans.Load() != 7 {
 			t.Errorf("%s: %d of 7 spans arrived: %v", protocol, spans.Load(), err)
 		}
 	}

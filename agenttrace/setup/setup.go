@@ -55,7 +55,8 @@ import (
 // Init sets the global tracer, logger and meter providers and the propagator, and returns what sends everything
 // that is queued and ends them. Call shutdown when the last run has ended. It takes as long as its context has
 // time; with a context that has no deadline, it gives up after two and a half seconds in which the collector
-// accepted nothing. Its error names the endpoint, and how many of the spans and live events since Init were lost.
+// accepted nothing. Its error names the endpoint, and how many of the spans and live events since Init were lost. What
+// ends later is lost, which is reported to [otel.Handle] once.
 //
 // The environment variables of OpenTelemetry configure it, where they are set:
 //
@@ -103,9 +104,9 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 		otel.Handle(fmt.Errorf("set up telemetry: detect the resource: %w", err)) // the rest of it is there
 	}
 	spans, events := newDelivery("spans"), newDelivery("live events")
-	traces, err := tracerProvider(ctx, service, spans)
-	if traces != nil {
-		ends = append(ends, func(ctx context.Context) error { return spans.shutdown(ctx, traces.Shutdown) })
+	traces, processor, err := tracerProvider(ctx, service, spans)
+	if traces != nil { // after its own Shutdown, spans would be lost without a word
+		ends = append(ends, func(ctx context.Context) error { return spans.shutdown(ctx, processor.Shutdown) })
 	}
 	logs, logsErr := loggerProvider(ctx, service, events)
 	if logs != nil {
@@ -141,14 +142,14 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 
 func tracerProvider(
 	ctx context.Context, service *resource.Resource, d *delivery,
-) (*sdktrace.TracerProvider, error) {
+) (*sdktrace.TracerProvider, sdktrace.SpanProcessor, error) {
 	s, err := signalOf("TRACES", true)
 	if !s.on || err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sampler, err := sampler()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var exporter sdktrace.SpanExporter
 	if s.http {
@@ -161,17 +162,19 @@ func tracerProvider(
 				otlptracegrpc.WithDialOption(reconnect, grpc.WithUnaryInterceptor(d.dial))})...)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d.endpoint = s.endpoint
+	processor := spanProcessor{
+		sdktrace.NewBatchSpanProcessor(BoundSpans(spanExporter{exporter, d}), spanBatches()...), d,
+	}
 	options := []sdktrace.TracerProviderOption{
-		sdktrace.WithResource(service), sdktrace.WithSpanProcessor(spanProcessor{
-			sdktrace.NewBatchSpanProcessor(BoundSpans(spanExporter{exporter, d}), spanBatches()...), d}),
+		sdktrace.WithResource(service), sdktrace.WithSpanProcessor(processor),
 	}
 	if sampler != nil {
 		options = append(options, sdktrace.WithSampler(sampler))
 	}
-	return sdktrace.NewTracerProvider(options...), nil
+	return sdktrace.NewTracerProvider(options...), processor, nil
 }
 
 // spanBatches are the options of the span processor that no variable sets.
