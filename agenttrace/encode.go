@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -40,7 +39,7 @@ func validUTF8(s string) string {
 //
 //   - [json.RawMessage] stays as it is when it is JSON and becomes a JSON string
 //     when it is not; an object or an array in a []byte stays too, and other bytes
-//     become text, or Base64 where they are binary;
+//     become text;
 //   - an error, a [*bytes.Buffer] and a [*strings.Builder] become their text;
 //   - what cannot be encoded becomes a JSON string of why, and the error is reported.
 func encodeJSON(v any) (text string) {
@@ -106,8 +105,6 @@ func encodeBytes(b []byte) string {
 		return "null"
 	case holdsJSON(s):
 		return validUTF8(s)
-	case strings.IndexByte(s, 0) >= 0:
-		return quote(base64.StdEncoding.EncodeToString(b))
 	}
 	return quote(s)
 }
