@@ -6,12 +6,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,9 +40,9 @@ func validUTF8(s string) string {
 //
 //   - [json.RawMessage] stays as it is when it is JSON and becomes a JSON string
 //     when it is not; an object or an array in a []byte stays too, and other bytes
-//     become text, or Base64 where they are binary;
+//     become text;
 //   - an error, a [*bytes.Buffer] and a [*strings.Builder] become their text;
-//   - what cannot be encoded becomes a JSON string of why, and the error is reported.
+//   - what cannot be encoded becomes a JSON string of why, and the error is reported; of a map or a slice the rest stays.
 func encodeJSON(v any) (text string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -66,17 +66,63 @@ func encodeJSON(v any) (text string) {
 		}
 		return quote(errorText(v))
 	}
+	text, err := marshal(v)
+	if err != nil {
+		otel.Handle(fmt.Errorf("encode %T: %w", v, err))
+		text = encodeRest(reflect.ValueOf(v), nil, fmt.Errorf("encode %T: %w", v, err))
+	}
+	return text
+}
+
+func marshal(v any) (string, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
-	if err == nil {
-		return strings.TrimSuffix(b.String(), "\n")
-	}
-	err = fmt.Errorf("encode %T: %w", v, err)
-	otel.Handle(err)
-	return quote(err.Error())
+	return strings.TrimSuffix(b.String(), "\n"), err
 }
+
+// encodeRest encodes what there is of a value that JSON cannot hold: of a map with strings as keys and of a slice
+// all other elements, otherwise the error. within are the maps and slices that have it.
+func encodeRest(v reflect.Value, within []uintptr, err error) string {
+	if v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	isMap := v.Kind() == reflect.Map && v.Type().Key().Kind() == reflect.String
+	if encodes := v.IsValid() && (v.Type().Implements(marshaler) || v.Type().Implements(textMarshaler)); encodes ||
+		!isMap && v.Kind() != reflect.Slice || len(within) > 100 || slices.Contains(within, v.Pointer()) {
+		return quote(err.Error())
+	}
+	within = append(within, v.Pointer())
+	element := func(e reflect.Value) json.RawMessage {
+		text, err := marshal(e.Interface())
+		if err != nil {
+			text = encodeRest(e, within, err)
+		}
+		return json.RawMessage(text)
+	}
+	var rest any
+	if isMap {
+		members := make(map[string]json.RawMessage, v.Len())
+		for key, e := range v.Seq2() {
+			members[key.String()] = element(e)
+		}
+		rest = members
+	} else {
+		elements := make([]json.RawMessage, v.Len())
+		for i := range elements {
+			elements[i] = element(v.Index(i))
+		}
+		rest = elements
+	}
+	text, err := marshal(rest)
+	if err != nil {
+		return quote(err.Error())
+	}
+	return text
+}
+
+var marshaler, textMarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()
 
 // encodeInput is encodeJSON for the input of a tool call. Text that is a JSON
 // object or array is that: so providers' SDKs hand the arguments over.
@@ -106,8 +152,6 @@ func encodeBytes(b []byte) string {
 		return "null"
 	case holdsJSON(s):
 		return validUTF8(s)
-	case strings.IndexByte(s, 0) >= 0:
-		return quote(base64.StdEncoding.EncodeToString(b))
 	}
 	return quote(s)
 }

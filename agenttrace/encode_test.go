@@ -51,7 +51,7 @@ func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
 		"JSON in bytes":            {[]byte(`{"a":1}`), `{"a":1}`, `{"a":1}`},
 		"text in bytes":            {[]byte("a\nb"), `"a\nb"`, `"a\nb"`},
 		"bytes that are no text":   {[]byte{'a', 0xff, 'b'}, "\"a\uFFFDb\"", "\"a\uFFFDb\""},
-		"binary bytes":             {[]byte{0, 1, 2}, `"AAEC"`, `"AAEC"`},
+		"binary bytes":             {[]byte("a\x00b"), `"a\u0000b"`, `"a\u0000b"`},
 		"no bytes":                 {[]byte(nil), "null", "null"},
 		"raw":                      {json.RawMessage(`{"a":1}`), `{"a":1}`, `{"a":1}`},
 		"nil pointer":              {nobody, "null", "null"},
@@ -98,7 +98,8 @@ func TestValuesThatJSONCannotHoldDoNotStopTheAgent(t *testing.T) {
 			l := []any{func() {}, nil}
 			l[1] = l
 			return l
-		}(), "panics with itself": panicsWithItself{},
+		}(), "panics with itself": panicsWithItself{}, "member": map[string]any{"x": math.NaN(), "keep": "me"},
+		"member of a list": []any{map[string]any{"deep": map[string]any{"keep": "me"}, "c": cyclic()}, func() {}},
 	} {
 		h := newHarness(t, Options{}, SessionOptions{})
 		errs := errorsOf(func() {
@@ -114,7 +115,9 @@ func TestValuesThatJSONCannotHoldDoNotStopTheAgent(t *testing.T) {
 		if len(errs) == 0 {
 			t.Errorf("%s: nothing is reported", name)
 		}
-		if c := one(t, h.rec.All().ToolCalls("t")); !json.Valid([]byte(c.Output)) || !strings.HasPrefix(c.Output, `"`) {
+		c := one(t, h.rec.All().ToolCalls("t"))
+		if keeps := strings.Contains(c.Output, `"keep":"me"`); !json.Valid([]byte(c.Output)) || c.Input != c.Output ||
+			keeps != strings.HasPrefix(name, "member") {
 			t.Errorf("%s: output = %.100s", name, c.Output)
 		}
 	}

@@ -161,24 +161,15 @@ func (f *filter) bounded(kind redact.Content, s string, isJSON bool) (out string
 	if kind == redact.ToolOutput {
 		s = omitFiles(s)
 	}
-	s, res := f.apply(kind, "", s, isJSON)
-	if f.cutter != nil && len(s) > f.limit {
-		whole := res
-		if isJSON {
-			var b []byte
-			b, res = f.cutter.TruncateJSON([]byte(s))
-			s = string(b)
-		} else {
-			s, res = f.cutter.Truncate(s)
-		}
-		if whole.Truncated { // an earlier cut was of more
-			res = whole
-		}
+	clean := func(s string) (string, redact.Result) { return f.apply(kind, "", s, isJSON) }
+	if f.redactor == nil {
+		clean = nil
 	}
+	out, res := f.cutter.Bound(s, isJSON, clean)
 	if res.Truncated {
 		cut = &Truncated{Size: int64(res.Size), SHA256: res.SHA256}
 	}
-	return s, cut
+	return out, cut
 }
 
 // settled returns the head of a text that grows which what comes next cannot change: what follows it may be the

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -134,6 +135,40 @@ func TestRedactorThatPanicsLetsNothingThrough(t *testing.T) {
 	noSecrets(t, h.rec)
 	if len(errs) == 0 || len(errs) > 10 || !strings.HasSuffix(errs[0].Error(), ": panic: no rules") {
 		t.Errorf("errors = %v", errs)
+	}
+}
+
+// slow is a redactor that takes a minute for each text.
+type slow struct{ h **harness }
+
+func (r slow) Apply(_ redact.Content, _, s string) (string, redact.Result) {
+	(*r.h).clock.Advance(time.Minute)
+	return s, redact.Result{}
+}
+
+func (r slow) ApplyJSON(_ redact.Content, _ string, raw []byte) ([]byte, redact.Result) {
+	(*r.h).clock.Advance(time.Minute)
+	return raw, redact.Result{}
+}
+
+func TestTheTimeThatRedactionTakesIsNotThatOfATool(t *testing.T) {
+	for i, end := range []func(*ToolCall){
+		func(c *ToolCall) { c.End("out") }, func(c *ToolCall) { c.End([]int{1}) },
+		func(c *ToolCall) { c.EndRaw(json.RawMessage("1")) }, func(c *ToolCall) { c.EndTruncated("head", Truncated{}) },
+		func(c *ToolCall) { c.End(errors.New("no")) }, func(c *ToolCall) { c.End(`{"isError":true,"content":[{"text":"x"}]}`) },
+		func(c *ToolCall) { c.Authorize(nil, "") }, //nolint:staticcheck // nil is allowed
+	} {
+		var h *harness
+		h = newHarness(t, Options{Redact: slow{&h}}, SessionOptions{})
+		_, turn := h.turn("go")
+		turn.Text("so")
+		_, tool := turn.StartTool(nil, ToolOptions{Name: "bash"}) //nolint:staticcheck // nil is allowed
+		end(tool)
+		turn.End(TurnResult{})
+		h.run.End(nil)
+		if got := one(t, h.rec.All().ToolCalls()); *got.DurationMS > 100 {
+			t.Errorf("end %d: the call took %d ms", i, *got.DurationMS)
+		}
 	}
 }
 

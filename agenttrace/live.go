@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -244,9 +245,10 @@ func (t *Turn) grow(h *throttle, now time.Time, size int, send func(now time.Tim
 // a reader can distinguish a tool that runs for an hour from an agent that was killed.
 //
 // It is one timer per session, which is set only while there is something to do. Its function does not keep the
-// session alive: an agent may drop one that it never ended.
+// session alive, except while text is held back: an agent may drop one that it never ended.
 type pulse struct {
 	mu    sync.Mutex // a leaf: nothing is locked or called under it
+	keeps **Session  // what the timer's function keeps alive
 	timer *time.Timer
 	due   time.Time // when the timer goes off, zero when it is not set
 	held  []func(now time.Time)
@@ -257,7 +259,12 @@ func (s *Session) wake(d time.Duration, held ...func(now time.Time)) {
 	p := &s.pulse
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held = append(p.held, held...)
+	if p.keeps == nil {
+		p.keeps = new(*Session)
+	}
+	if p.held = append(p.held, held...); len(p.held) > 0 {
+		*p.keeps = s
+	}
 	at := time.Now().Add(d)
 	if !p.due.IsZero() && !at.Before(p.due) {
 		return
@@ -267,11 +274,12 @@ func (s *Session) wake(d time.Duration, held ...func(now time.Time)) {
 		p.timer.Reset(d)
 		return
 	}
-	session := weak.Make(s)
+	session, keeps := weak.Make(s), p.keeps
 	p.timer = time.AfterFunc(d, func() {
 		if s := session.Value(); s != nil {
 			s.beat()
 		}
+		runtime.KeepAlive(keeps)
 	})
 }
 
@@ -284,7 +292,7 @@ func (s *Session) beat() {
 	}()
 	s.pulse.mu.Lock()
 	held := s.pulse.held
-	s.pulse.held, s.pulse.due = nil, time.Time{}
+	s.pulse.held, s.pulse.due, *s.pulse.keeps = nil, time.Time{}, nil
 	s.pulse.mu.Unlock()
 	now := s.now()
 	for _, send := range held {

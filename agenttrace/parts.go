@@ -401,7 +401,7 @@ func (f File) data(clean *filter, kind redact.Content) []byte {
 }
 
 // DataPart returns a part of the host's own kind: its type is "data-" and name.
-// id may be empty. A value that JSON cannot hold becomes its text.
+// id may be empty. What JSON cannot hold becomes a text that states why: the value, or an element of maps and slices.
 func DataPart(name, id string, value any) Part {
 	kind, encoded := "data-"+validUTF8(name), encodeJSON(value)
 	return Part{kind, func(f *filter, content redact.Content) []byte {

@@ -286,11 +286,12 @@ func (s *Session) answered(ctx context.Context, d *Decision, subject string, ans
 // settle records a decision and what it means for the call.
 func (c *ToolCall) settle(d *Decision, span trace.Span) {
 	s := c.turn.run.sess
+	now := s.now()
 	if d.outcome != semconv.OutcomeDenied && c.hasEnded() {
 		d.outcome, d.Reason = semconv.OutcomeDenied, "the call has ended"
 	}
 	if !d.Pending() {
-		c.respond(d.Allowed(), d.Reason)
+		c.respond(now, d.Allowed(), d.Reason)
 	}
 	if span != nil {
 		if span.IsRecording() {
@@ -305,12 +306,12 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 			}
 			span.SetAttributes(c.filter().attributes(spans.Append(make([]attribute.KeyValue, 0, 16), &record))...)
 		}
-		s.tracer.finish(span, s.now())
+		s.tracer.finish(span, now)
 	}
 	if d.outcome == semconv.OutcomeDenied {
 		s.tracer.metrics.denial(c, d)
 		err := &DeniedError{Tool: c.p.Name, Reason: d.Reason}
-		c.end(stateOutputError, outcome{
+		c.end(now, stateOutputError, outcome{
 			errText: c.filter().content(redact.Other, err.Error()), errType: err.ErrorType(), denied: true,
 		})
 	}
@@ -544,8 +545,7 @@ func (c *ToolCall) waitApproval(now time.Time) {
 }
 
 // respond notes the answer of a human, if one was asked.
-func (c *ToolCall) respond(approved bool, reason string) {
-	now := c.turn.run.now()
+func (c *ToolCall) respond(now time.Time, approved bool, reason string) {
 	c.turn.do(func() {
 		if c.ended || c.p.State != stateApprovalRequested {
 			return

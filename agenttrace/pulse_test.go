@@ -186,11 +186,10 @@ func TestHeartbeatsCanBeTurnedOff(t *testing.T) {
 		})
 }
 
-// A turn that nobody ends is not kept by its timer, which then stops.
+// A turn that nobody ends is not kept by its timer, which then stops when it has sent the text.
 func TestATurnThatIsForgottenIsNotKeptByItsHeartbeat(t *testing.T) {
-	gone := make(chan bool)
+	gone, rec := make(chan bool), agenttracetest.NewRecorder()
 	func() {
-		rec := agenttracetest.NewRecorder()
 		tracer := New(Options{TracerProvider: rec, LoggerProvider: rec,
 			Live: LiveOptions{Heartbeat: 5 * time.Millisecond}})
 		sess := tracer.NewSession(context.Background(), SessionOptions{Agent: "coder"})
@@ -204,6 +203,9 @@ func TestATurnThatIsForgottenIsNotKeptByItsHeartbeat(t *testing.T) {
 		runtime.GC()
 		select {
 		case <-gone:
+			if data := lastPart(rec); !strings.Contains(data, "a few words ") {
+				t.Errorf("the session is gone with its text, after %s", data)
+			}
 			return
 		case <-deadline:
 			t.Fatal("the session is still there")

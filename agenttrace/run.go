@@ -111,7 +111,9 @@ type work interface{ stop(err error) }
 func (c *Compaction) stop(err error) { c.finish(CompactionResult{}, orAborted(err)) }
 
 // stop leaves the turn pending if a call waits for a human; one that asks its user runs, and is stopped.
-func (t *Turn) stop(err error) { t.finish(t.unlessPending(err, orAborted(err), false), "") }
+func (t *Turn) stop(err error) {
+	t.finish(t.run.now(), t.unlessPending(err, orAborted(err), false), "")
+}
 
 // Session returns the run's session.
 func (r *Run) Session() *Session { return of(r, func(r *Run) *Session { return r.sess }) }
@@ -404,7 +406,7 @@ func (t *Turn) Done(err *error) {
 		return
 	}
 	e := causeOf(valueOf(err), p)
-	t.finish(t.unlessPending(e, e, true), "")
+	t.finish(t.run.now(), t.unlessPending(e, e, true), "")
 }
 
 func valueOf(err *error) error { return of(err, func(err *error) error { return *err }) }

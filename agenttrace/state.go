@@ -262,7 +262,7 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 		}
 		c.abandon(abortedByRestart, semconv.ErrorTypeAborted)
 	}
-	t.finish(err, "")
+	t.finish(t.run.now(), err, "")
 }
 
 // restore puts the call in the state that it had in another process.

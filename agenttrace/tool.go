@@ -333,11 +333,6 @@ func (c *ToolCall) emitEvent(now time.Time) {
 func (c *ToolCall) emitInput(now time.Time, input string) {
 	c.changed, c.throttle.at = false, now
 	data := c.data(input)
-	if c.errType == semconv.ErrorTypeAborted {
-		// This process did not see the call end, so any other report takes precedence.
-		const metadata = `,"toolMetadata":{"agenttrace":{"error_type":"` + semconv.ErrorTypeAborted + `"}}}`
-		data = append(data[:len(data)-1], metadata...)
-	}
 	p := c.part(c.partType(), c.updated, data)
 	p.ToolCallID, p.ToolState = c.filter().id(c.p.CallID), c.p.State
 	c.emit(now, p)
@@ -403,7 +398,10 @@ func (c *ToolCall) change(what string, f func(now time.Time)) {
 // SetChildSession states which session a sub-agent started by the call has. A sub-agent in
 // this process needs no call of it: see [Tracer.NewSession].
 func (c *ToolCall) SetChildSession(id string) {
-	c.change("a child session", func(time.Time) { c.p.ChildSessionID = validUTF8(id) })
+	c.change("a child session", func(now time.Time) {
+		c.p.ChildSessionID, c.changed = validUTF8(id), true
+		c.emitState(now)
+	})
 }
 
 // InputDelta adds to the input as the model sends it. [ToolCall.SetInput] makes
@@ -518,6 +516,15 @@ func (c *ToolCall) data(in string) []byte {
 			b = spans.AppendJSONOptional(b, "reason", c.reason)
 		}
 		b = append(b, '}')
+	}
+	// An error of this type was not seen by this process, so any other report takes precedence.
+	if aborted := c.errType == semconv.ErrorTypeAborted; aborted || c.p.ChildSessionID != "" {
+		b = append(b, `,"toolMetadata":{"agenttrace":{`...)
+		b = spans.AppendJSONOptional(b, "child_session_id", c.filter().id(c.p.ChildSessionID))
+		if aborted {
+			b = spans.AppendJSONMember(b, "error_type", semconv.ErrorTypeAborted)
+		}
+		b = append(b, "}}"...)
 	}
 	return append(b, '}')
 }

@@ -20,46 +20,49 @@ import (
 // JSON. JSON in a []byte stays JSON, other bytes become text. An output that is an error ends the call as Fail
 // does, and so does the result of a tool of MCP that has isError.
 func (c *ToolCall) End(output any) {
+	if c == nil {
+		return
+	}
+	now := c.turn.run.now()
 	switch out := output.(type) {
 	case string:
-		c.EndText(out)
+		c.succeed(now, out, true)
 		return
 	case error:
 		if !isNil(out) {
-			c.Fail(out)
+			c.fail(now, out)
 			return
 		}
 	}
-	if c != nil {
-		c.succeed(encodeJSON(output), false)
-	}
+	c.succeed(now, encodeJSON(output), false)
 }
 
 // EndText is End for text. It does not make an interface of it.
 func (c *ToolCall) EndText(output string) {
 	if c != nil {
-		c.succeed(output, true)
+		c.succeed(c.turn.run.now(), output, true)
 	}
 }
 
 // EndRaw is End for JSON text. It does not make an interface of it.
 func (c *ToolCall) EndRaw(output json.RawMessage) {
 	if c != nil {
-		c.succeed(encodeRaw(output), false)
+		c.succeed(c.turn.run.now(), encodeRaw(output), false)
 	}
 }
 
-// succeed ends the call with an output, or fails it if that is the result of a tool of MCP that failed.
-func (c *ToolCall) succeed(output string, isText bool) {
+// succeed ends the call with an output, or fails it if that is the result of a tool of MCP that failed. Like all that
+// ends a call, it is given the time of the end: what is done to the output until it may be sent is no work of the tool.
+func (c *ToolCall) succeed(now time.Time, output string, isText bool) {
 	if err := mcpFailure(output); err != "" {
-		c.Fail(err)
+		c.fail(now, err)
 		return
 	}
 	var r outcome
 	if c.recorded() {
 		r.output, r.cut = c.filter().value(redact.ToolOutput, output, isText)
 	}
-	c.end(stateOutputAvailable, r)
+	c.end(now, stateOutputAvailable, r)
 }
 
 // EndTruncated ends the call with an output that was too long: head is what the model will see.
@@ -67,6 +70,7 @@ func (c *ToolCall) EndTruncated(head any, whole Truncated) {
 	if c == nil {
 		return
 	}
+	now := c.turn.run.now()
 	text, isText := head.(string)
 	if !isText {
 		text = encodeJSON(head)
@@ -75,7 +79,7 @@ func (c *ToolCall) EndTruncated(head any, whole Truncated) {
 	if c.recorded() {
 		r.output, _ = c.filter().value(redact.ToolOutput, text, isText)
 	}
-	c.end(stateOutputAvailable, r)
+	c.end(now, stateOutputAvailable, r)
 }
 
 // mcpError is the text of a tool that failed, as its server reports it.
@@ -108,20 +112,23 @@ func mcpFailure(output string) mcpError {
 // Fail ends the call with an error; its text is what the model will see. An err that is [ErrAborted] or
 // [context.Canceled] aborts the call, a nil err ends it without output.
 func (c *ToolCall) Fail(err error) {
-	if c == nil {
-		return
+	if c != nil {
+		c.fail(c.turn.run.now(), err)
 	}
+}
+
+func (c *ToolCall) fail(now time.Time, err error) {
 	switch reason := endReason(err); {
 	case err == nil:
-		c.end(stateOutputAvailable, outcome{output: "null"})
+		c.end(now, stateOutputAvailable, outcome{output: "null"})
 		return
 	case reason == semconv.EndAbort:
-		c.end("", outcome{})
+		c.end(now, "", outcome{})
 		return
 	case reason == semconv.EndFinish && c.waitsAfter(err): // the decision of Authorize is
 		return
 	}
-	c.end(stateOutputError, outcome{
+	c.end(now, stateOutputError, outcome{
 		errText: c.filter().content(redact.ToolOutput, errorText(err)), errType: errorType(err), err: err,
 	})
 }
@@ -154,7 +161,10 @@ func (c *ToolCall) endNet(err, byDefault error, recovered any) {
 
 // abandon ends the call because nothing waits for it any more; the model gets the reason.
 func (c *ToolCall) abandon(why, class string) {
-	c.end(stateOutputError, outcome{errText: c.filter().content(redact.ToolOutput, validUTF8(why)), errType: class})
+	now := c.turn.run.now()
+	c.end(now, stateOutputError, outcome{
+		errText: c.filter().content(redact.ToolOutput, validUTF8(why)), errType: class,
+	})
 }
 
 // outcome is what a call ended with, as it may be sent.
@@ -172,9 +182,8 @@ func (c *ToolCall) recorded() bool { return c.recording() || c.turn.recording }
 // end ends the call, in its present state if state is empty. A call that has ended drops a second end, without notice
 // if either is an abort or a denial, for those are safe nets. The result of one that ended with its turn is accepted
 // for a while: as the span that ended with the turn cannot be changed, another span of the same part has the result.
-func (c *ToolCall) end(state string, r outcome) {
+func (c *ToolCall) end(now time.Time, state string, r outcome) {
 	t, tracer, span := c.turn, c.tracer(), c.span
-	now := t.run.now()
 	t.mu.Lock()
 	late := c.ended
 	if late {

@@ -50,7 +50,8 @@ type Options struct {
 	DisableRedaction bool
 	// MaxPartBytes bounds texts, tool inputs and tool outputs as they are sent: the head is kept, a marker with the
 	// size of the whole ends it, JSON stays JSON. A tool call whose output is cut reports so as
-	// [ToolCall.EndTruncated] does. 0 means 1 MiB, the least is 100, a negative number no bound.
+	// [ToolCall.EndTruncated] does. What is more than twice as long is cut before it is redacted: it has no SHA256, and
+	// its Size is that before. 0 means 1 MiB, the least is 100, a negative number no bound.
 	MaxPartBytes int
 
 	// LoopDetection warns of agents that repeat themselves; nil does not.

@@ -343,10 +343,11 @@ func (t *Turn) endWith(err error, result TurnResult, recovered any) {
 	if t == nil || t.off || t.hasEnded() {
 		return
 	}
+	now := t.run.now()
 	if len(result.Metadata) > 0 {
 		t.SetMetadata(result.Metadata)
 	}
-	t.finish(causeOf(err, recovered), result.StopReason)
+	t.finish(now, causeOf(err, recovered), result.StopReason)
 }
 
 // Abort ends the turn because its user stopped it. Text stays where it stopped
@@ -362,7 +363,7 @@ func (t *Turn) Abort() { t.endWith(ErrAborted, TurnResult{}, recover()) }
 
 // Fail ends the turn because of err. An err that is [ErrAborted] or
 // [context.Canceled] aborts it; with a nil err Fail is End.
-func (t *Turn) Fail(err error) { t.finish(err, "") }
+func (t *Turn) Fail(err error) { t.endWith(err, TurnResult{}, nil) }
 
 // unlessPending returns cause, or nil if a call waits for a human: of the errors of a safe net, only one that failed
 // the turn or with which its user stopped it ends the wait. asks reports that a call that asks its user counts too.
@@ -384,12 +385,8 @@ func (t *Turn) unlessPending(err, cause error, asks bool) error {
 
 // finish ends the turn once: it ends what is open in it, reads its parts as they are then,
 // brings the session up to date, and writes the span.
-func (t *Turn) finish(err error, stopReason string) {
-	if t == nil || t.off {
-		return
-	}
+func (t *Turn) finish(now time.Time, err error, stopReason string) {
 	reason := endReason(err)
-	now := t.run.now()
 	t.starting.Lock()
 	t.mu.Lock()
 	if t.ended {

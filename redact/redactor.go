@@ -144,6 +144,9 @@ func (r *Redactor) List(words []string) []string {
 	return clean
 }
 
+// maxOmitted is the longest value that is redacted before it is omitted, for the sake of its size alone.
+const maxOmitted = 1 << 20
+
 // Result states what was done to a value.
 type Result struct {
 	// Redacted reports that a secret was taken out.
@@ -151,7 +154,7 @@ type Result struct {
 	// Omitted reports that the value was not wanted at all, Truncated that it was cut.
 	Omitted, Truncated bool
 	// Size is the number of bytes before the value was omitted or cut, after it was
-	// redacted: that of the value when neither happened.
+	// redacted: that of the value when neither happened. What is omitted of more than a MiB is not redacted before.
 	Size int
 	// SHA256 is the digest, in hexadecimal, of the bytes that Size counts, of a value that was cut; otherwise empty. It
 	// is of the redacted value, so that it cannot confirm a guess of the secret.
@@ -162,6 +165,9 @@ type Result struct {
 func (r *Redactor) Apply(kind Content, key, s string) (string, Result) {
 	if r == nil {
 		return s, Result{Size: len(s)}
+	}
+	if r.Omits(kind) && len(s) > maxOmitted {
+		return omit(s, false)
 	}
 	out := r.Value(key, s)
 	redacted := out != s
@@ -179,10 +185,12 @@ func (r *Redactor) ApplyJSON(kind Content, key string, raw []byte) ([]byte, Resu
 		return raw, Result{Size: len(raw)}
 	}
 	out := raw
-	if class := r.classify(key); class != notSecret {
-		out = r.whole(class, raw)
+	if !r.Omits(kind) || len(raw) <= maxOmitted {
+		if class := r.classify(key); class != notSecret {
+			out = r.whole(class, raw)
+		}
+		out = r.JSON(out)
 	}
-	out = r.JSON(out)
 	redacted := string(out) != string(raw)
 	if r.Omits(kind) && len(out) > 0 {
 		s, res := omit(string(out), redacted)

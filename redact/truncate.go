@@ -44,15 +44,64 @@ func (r *Redactor) TruncateJSON(raw []byte) ([]byte, Result) {
 	if limit == 0 { // only what is too deep goes
 		limit = math.MaxInt
 	}
-	out := jsonscan.Cut(s, limit, r.maxDepth, TruncatedMarker, func(cut string) string {
-		note, _ := sizeNote(cut, len(cut))
-		return note
-	})
+	out := jsonscan.Cut(s, limit, r.maxDepth, TruncatedMarker, noteOf, nil)
 	if string(out) == s {
 		return raw, res
 	}
 	res.Truncated, res.SHA256 = true, digest(s)
 	return out, res
+}
+
+// ahead is what more than a value may keep is redacted of one that is far longer.
+const ahead = 64 << 10
+
+// Bound returns what clean makes of a value, cut to the configured limit as by Truncate or TruncateJSON. Of one that is
+// far longer clean gets the head, or JSON with shorter strings and fewer elements: no secret is halved there. The Size
+// is then that of the value as it was, and there is no SHA256, which could confirm a guess of what clean did not see.
+// Without clean, the value is cut only.
+func (r *Redactor) Bound(s string, isJSON bool, clean func(string) (string, Result)) (string, Result) {
+	long, note := clean != nil && r != nil && r.maxBytes > 0 && len(s) > 2*r.maxBytes+ahead, ""
+	head, size := s, len(s)
+	if long && isJSON && jsonscan.Valid(s) {
+		head = string(jsonscan.Cut(s, 2*r.maxBytes+ahead, r.maxDepth, TruncatedMarker, noteOf, Settled))
+	} else if long {
+		note, size = sizeNote(s, size)
+		head = s[:Settled(s[:boundary(s, r.maxBytes+ahead)])]
+	}
+	out, cleaned := head, Result{Size: size}
+	if clean != nil {
+		out, cleaned = clean(head)
+	}
+	switch {
+	case cleaned.Omitted && long:
+		return clean(s)
+	case cleaned.Redacted && strings.Trim(out, `"`) == Marker:
+		return out, cleaned
+	}
+	var res Result
+	if k := strings.LastIndex(out, TruncatedMarker); note != "" && cleaned.Truncated && k >= 0 {
+		out = out[:k] // it states the size of the head
+	}
+	if isJSON && note == "" {
+		var b []byte
+		b, res = r.TruncateJSON([]byte(out))
+		out = string(b)
+	} else {
+		out, res = r.Truncate(out + note)
+	}
+	switch {
+	case long:
+		res = Result{Truncated: true, Size: size}
+	case cleaned.Truncated || cleaned.Omitted || !res.Truncated: // an earlier cut was of more
+		return out, cleaned
+	}
+	res.Redacted = cleaned.Redacted
+	return out, res
+}
+
+func noteOf(cut string) string {
+	note, _ := sizeNote(cut, len(cut))
+	return note
 }
 
 func digest(s string) string {

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -84,6 +85,41 @@ func TestTruncateJSON(t *testing.T) {
 	if out, res := mustNew(t, Config{MaxBytes: 100}).TruncateJSON([]byte(strings.Repeat("not JSON ", 50))); len(
 		out) > 100 || !res.Truncated || !strings.HasPrefix(string(out), "not JSON") {
 		t.Errorf("not JSON: %s", out)
+	}
+}
+
+// TestNoSecretIsHalvedWhereALongValueIsCut has texts that shrink so much that what stays ends where they were cut.
+func TestNoSecretIsHalvedWhereALongValueIsCut(t *testing.T) {
+	r, cutter := mustNew(t, Config{}), mustNew(t, Config{MaxBytes: 10_000, DisableKeys: true, DisablePatterns: true})
+	bound := func(s string, isJSON bool) (string, Result) {
+		return cutter.Bound(s, isJSON, func(head string) (string, Result) {
+			if isJSON {
+				raw, res := r.ApplyJSON(ToolOutput, "", []byte(head))
+				return string(raw), res
+			}
+			return r.Apply(ToolOutput, "", head)
+		})
+	}
+	line := "key sk-ant-api03-" + strings.Repeat("aB3", 500) + " psql postgres://bob:" + password + "@db.example.com/x\n"
+	for pad := 0; pad < len(line); pad += 11 {
+		text := strings.Repeat(".", pad) + strings.Repeat(line, 60)
+		list := asJSON(map[string]any{"out": text, "n": 1})
+		for isJSON, in := range map[bool]string{false: text, true: list} {
+			out, res := bound(in, isJSON)
+			if again, _ := bound(out, isJSON); again != out || isJSON && !json.Valid([]byte(out)) {
+				t.Errorf("again %.300s", again)
+			}
+			if found := survives(out, password); found != "" || strings.Contains(out, "aB3aB3") {
+				t.Fatalf("pad %d, JSON %t: %q is left of %d bytes, the end %q", pad, isJSON, found, len(out), out[len(out)-99:])
+			}
+			if !res.Truncated || !res.Redacted || res.Size != len(in) || res.SHA256 != "" || len(out) < 2000 {
+				t.Errorf("%d bytes, result %+v", len(out), res)
+			}
+		}
+	}
+	rows, _ := bound(`[`+strings.Repeat(`{"row":1},`, 50_000)+`1]`, true)
+	if left := strings.Count(rows, "{"); !strings.Contains(rows, fmt.Sprintf("[%d more]", 50_001-left)) {
+		t.Errorf("%d rows are left: %s", left, rows[len(rows)-50:])
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/redact"
@@ -314,10 +315,12 @@ var maxQuiet = 2500 * time.Millisecond
 type delivery struct {
 	what, endpoint string
 	ended, sent    atomic.Int64
-	ending         atomic.Bool
 	quiet          atomic.Pointer[time.Timer]
+	ending         context.Context // ends when shutdown begins
+	end            context.CancelFunc
 	stopped        context.Context
 	stop           context.CancelCauseFunc
+	late           sync.Once
 
 	mu  sync.Mutex
 	err error // of the last export that failed
@@ -325,6 +328,7 @@ type delivery struct {
 
 func newDelivery(what string) *delivery {
 	d := &delivery{what: what}
+	d.ending, d.end = context.WithCancel(context.Background())
 	d.stopped, d.stop = context.WithCancelCause(context.Background())
 	return d
 }
@@ -337,7 +341,7 @@ func (d *delivery) export(ctx context.Context, n int, send func(context.Context)
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(d.stopped, func() { cancel(context.Cause(d.stopped)) })()
-		for err = send(ctx); unreachable(err) && waited(ctx, retry.InitialInterval); err = send(ctx) {
+		for err = send(ctx); unreachable(err) && d.waited(ctx, retry.InitialInterval); err = send(ctx) {
 		}
 	}
 	if lost := rejected(err, n); lost < n {
@@ -358,20 +362,36 @@ func (d *delivery) export(ctx context.Context, n int, send func(context.Context)
 	if cause != nil && !errors.Is(d.err, cause) {
 		d.err = fmt.Errorf("%w: %w", cause, d.err)
 	}
-	if d.ending.Load() {
+	if d.ending.Err() != nil {
 		return nil // the error of shutdown has it
 	}
 	return err
 }
 
-// waited reports whether the time passed before ctx ended. An error that was there then says more than that of ctx.
-func waited(ctx context.Context, d time.Duration) bool {
+// waited reports whether the time passed, or shutdown began, before ctx ended. An error that was there then says more
+// than that of ctx.
+func (d *delivery) waited(ctx context.Context, wait time.Duration) bool {
+	begins := d.ending.Done()
+	if d.ending.Err() != nil {
+		begins = nil
+	}
 	select {
-	case <-time.After(d):
+	case <-time.After(wait):
+		return true
+	case <-begins:
 		return true
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// dial is how gRPC sends a request: as soon as there is a connection, which is tried at once when shutdown begins.
+func (d *delivery) dial(
+	ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
+	defer context.AfterFunc(d.ending, conn.ResetConnectBackoff)()
+	return invoke(ctx, method, request, answer, conn, append(opts, grpc.WaitForReady(true))...)
 }
 
 // unreachable reports whether there is no connection, as while a collector is restarted: the exporters by HTTP repeat
@@ -399,7 +419,7 @@ func rejected(err error, n int) int {
 
 // shutdown shuts a provider down. The error counts what was lost since its start.
 func (d *delivery) shutdown(ctx context.Context, provider func(context.Context) error) error {
-	d.ending.Store(true)
+	d.end()
 	if _, limited := ctx.Deadline(); !limited {
 		timer := time.AfterFunc(maxQuiet, func() { d.stop(fmt.Errorf("no answer within %v", maxQuiet)) })
 		defer timer.Stop()
@@ -459,7 +479,14 @@ type spanProcessor struct {
 }
 
 func (p spanProcessor) OnEnd(s sdktrace.ReadOnlySpan) {
-	if s.SpanContext().IsSampled() {
+	switch sampled := s.SpanContext().IsSampled(); {
+	case sampled && p.ending.Err() != nil:
+		p.late.Do(func() {
+			otel.Handle(fmt.Errorf("send span %s of trace %s: it ended after shutdown, so it is lost, and so are all that "+
+				"follow; call shutdown when the last run has ended", s.Name(), s.SpanContext().TraceID()))
+		})
+		return
+	case sampled:
 		p.ended.Add(1)
 	}
 	p.SpanProcessor.OnEnd(s)

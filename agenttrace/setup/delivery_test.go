@@ -150,21 +150,27 @@ func TestAnErrorNamesTheVariableThatIsWrong(t *testing.T) {
 	}
 }
 
-// TestASlowCollectorGetsEverything answers each request after more than half of what shutdown waits for all.
-func TestASlowCollectorGetsEverything(t *testing.T) {
-	defer setup.SetMaxQuiet(400 * time.Millisecond)()
+// counted returns what counts the spans that a collector by HTTP takes, each request after a delay.
+func counted(delay time.Duration) (http.HandlerFunc, *atomic.Int64) {
 	var spans atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(_ http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		if request := ptraceotlp.NewExportRequest(); r.URL.Path == "/v1/traces" && request.UnmarshalProto(b) == nil {
 			select {
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(delay):
 			case <-r.Context().Done():
 				return
 			}
 			spans.Add(int64(request.Traces().SpanCount()))
 		}
-	}))
+	}, &spans
+}
+
+// TestASlowCollectorGetsEverything answers each request after more than half of what shutdown waits for all.
+func TestASlowCollectorGetsEverything(t *testing.T) {
+	defer setup.SetMaxQuiet(400 * time.Millisecond)()
+	handler, spans := counted(100 * time.Millisecond)
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	shutdown := initialize(t, server.URL, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=10")
 	for range 10 {
@@ -172,6 +178,41 @@ func TestASlowCollectorGetsEverything(t *testing.T) {
 	}
 	if err := shutdown(context.WithoutCancel(t.Context())); err != nil || spans.Load() != 70 {
 		t.Errorf("%d of 70 spans arrived: %v", spans.Load(), err)
+	}
+}
+
+// TestACollectorThatIsBackWhenTheProgramEndsGetsEverything has one that begins to listen while exporters wait.
+func TestACollectorThatIsBackWhenTheProgramEndsGetsEverything(t *testing.T) {
+	defer setup.SetMaxQuiet(250 * time.Millisecond)()
+	for _, protocol := range []string{"grpc", "http/protobuf"} {
+		address := collectors["refused"](t, protocol)
+		shutdown := initialize(t, "http://"+address, "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol,
+			"OTEL_BSP_SCHEDULE_DELAY=1", "OTEL_BLRP_SCHEDULE_DELAY=1")
+		work(t)
+		time.Sleep(700 * time.Millisecond)
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler, spans := counted(0)
+		if protocol == "grpc" {
+			defer serveGRPC(l, func(_ context.Context, n int) { spans.Add(int64(n)) }, func(context.Context, int) {})()
+		} else {
+			server := &http.Server{Handler: handler}
+			go server.Serve(l)
+			defer server.Close()
+		}
+		err = shutdown(context.WithoutCancel(t.Context()))
+		var late []string
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { late = append(late, err.Error()) }))
+		work(t)
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
+		if len(late) != 1 || !strings.Contains(late[0], "ended after shutdown") {
+			t.Errorf("%s: what ends after shutdown is reported as %q", protocol, late)
+		}
+		if err != nil || spans.Load() != 7 {
+			t.Errorf("%s: %d of 7 spans arrived: %v", protocol, spans.Load(), err)
+		}
 	}
 }
 

@@ -72,51 +72,47 @@ func TestACollectorByHTTPThatIsRestartedGetsWhatEndedMeanwhile(t *testing.T) {
 	})
 }
 
-// tracesServer and logsServer note how long a request may take.
+// tracesServer and logsServer report what comes.
 type (
 	tracesServer struct {
 		ptraceotlp.UnimplementedGRPCServer
-		limits chan time.Duration
+		take func(ctx context.Context, n int)
 	}
 	logsServer struct {
 		plogotlp.UnimplementedGRPCServer
-		limits chan time.Duration
+		take func(ctx context.Context, n int)
 	}
 )
 
-func limit(ctx context.Context) time.Duration {
-	deadline, _ := ctx.Deadline()
-	return time.Until(deadline)
-}
-
-func (s *tracesServer) Export(ctx context.Context, _ ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
-	s.limits <- limit(ctx)
+func (s *tracesServer) Export(ctx context.Context, r ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
+	s.take(ctx, r.Traces().SpanCount())
 	return ptraceotlp.NewExportResponse(), nil
 }
 
-func (s *logsServer) Export(ctx context.Context, _ plogotlp.ExportRequest) (plogotlp.ExportResponse, error) {
-	s.limits <- limit(ctx)
+func (s *logsServer) Export(ctx context.Context, r plogotlp.ExportRequest) (plogotlp.ExportResponse, error) {
+	s.take(ctx, r.Logs().LogRecordCount())
 	return plogotlp.NewExportResponse(), nil
 }
 
-func TestACollectorMayBeAwayForAMinuteAndNothingIsLost(t *testing.T) {
-	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	limits := map[string]chan time.Duration{
-		"spans": make(chan time.Duration, 100), "live events": make(chan time.Duration, 100),
-	}
+// serveGRPC serves a collector until stop is called.
+func serveGRPC(l net.Listener, spans, events func(ctx context.Context, n int)) (stop func()) {
 	server := grpc.NewServer()
-	ptraceotlp.RegisterGRPCServer(server, &tracesServer{limits: limits["spans"]})
-	plogotlp.RegisterGRPCServer(server, &logsServer{limits: limits["live events"]})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	defer func() {
-		server.Stop()
-		<-served
-	}()
+	ptraceotlp.RegisterGRPCServer(server, &tracesServer{take: spans})
+	plogotlp.RegisterGRPCServer(server, &logsServer{take: events})
+	go server.Serve(l)
+	return server.Stop
+}
+
+func TestACollectorMayBeAwayForAMinuteAndNothingIsLost(t *testing.T) {
+	listener, limits := listen(t), map[string]chan time.Duration{}
+	note := func(signal string) func(context.Context, int) { // how long a request may take
+		limits[signal] = make(chan time.Duration, 100)
+		return func(ctx context.Context, _ int) {
+			deadline, _ := ctx.Deadline()
+			limits[signal] <- time.Until(deadline)
+		}
+	}
+	defer serveGRPC(listener, note("spans"), note("live events"))()
 	shutdown := initialize(t, "http://"+listener.Addr().String(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc")
 	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
 	ctx, run := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"}).

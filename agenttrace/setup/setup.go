@@ -55,7 +55,8 @@ import (
 // Init sets the global tracer, logger and meter providers and the propagator, and returns what sends everything
 // that is queued and ends them. Call shutdown when the last run has ended. It takes as long as its context has
 // time; with a context that has no deadline, it gives up after two and a half seconds in which the collector
-// accepted nothing. Its error names the endpoint, and how many of the spans and live events since Init were lost.
+// accepted nothing. Its error names the endpoint, and how many of the spans and live events since Init were lost. What
+// ends later is lost, which is reported to [otel.Handle] once.
 //
 // The environment variables of OpenTelemetry configure it, where they are set:
 //
@@ -74,7 +75,8 @@ import (
 //
 // Requests are bounded in bytes, by [BoundSpans] and [BoundLogs]. Nothing waits for a connection. What has ended is
 // sent within a second, and a request is repeated for a minute, so that a collector may be restarted, unless
-// OTEL_BSP_…, OTEL_BLRP_… and OTEL_EXPORTER_OTLP_TIMEOUT state other times.
+// OTEL_BSP_…, OTEL_BLRP_… and OTEL_EXPORTER_OTLP_TIMEOUT state other times. One that is back is found within a second
+// and a half, unless it asked for a longer pause, and at once when shutdown is called.
 func Init(ctx context.Context) (shutdown func(context.Context) error, err error) {
 	var ends []func(context.Context) error
 	var once sync.Once
@@ -102,9 +104,9 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 		otel.Handle(fmt.Errorf("set up telemetry: detect the resource: %w", err)) // the rest of it is there
 	}
 	spans, events := newDelivery("spans"), newDelivery("live events")
-	traces, err := tracerProvider(ctx, service, spans)
-	if traces != nil {
-		ends = append(ends, func(ctx context.Context) error { return spans.shutdown(ctx, traces.Shutdown) })
+	traces, processor, err := tracerProvider(ctx, service, spans)
+	if traces != nil { // after its own Shutdown, spans would be lost without a word
+		ends = append(ends, func(ctx context.Context) error { return spans.shutdown(ctx, processor.Shutdown) })
 	}
 	logs, logsErr := loggerProvider(ctx, service, events)
 	if logs != nil {
@@ -140,14 +142,14 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 
 func tracerProvider(
 	ctx context.Context, service *resource.Resource, d *delivery,
-) (*sdktrace.TracerProvider, error) {
+) (*sdktrace.TracerProvider, sdktrace.SpanProcessor, error) {
 	s, err := signalOf("TRACES", true)
 	if !s.on || err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sampler, err := sampler()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var exporter sdktrace.SpanExporter
 	if s.http {
@@ -156,20 +158,23 @@ func tracerProvider(
 	} else {
 		exporter, err = otlptracegrpc.New(ctx, slices.Concat(when(s.insecure, otlptracegrpc.WithInsecure()),
 			when(s.patient, otlptracegrpc.WithTimeout(retry.MaxElapsedTime)), []otlptracegrpc.Option{
-				otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry)), otlptracegrpc.WithDialOption(reconnect)})...)
+				otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry)),
+				otlptracegrpc.WithDialOption(reconnect, grpc.WithUnaryInterceptor(d.dial))})...)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d.endpoint = s.endpoint
+	processor := spanProcessor{
+		sdktrace.NewBatchSpanProcessor(BoundSpans(spanExporter{exporter, d}), spanBatches()...), d,
+	}
 	options := []sdktrace.TracerProviderOption{
-		sdktrace.WithResource(service), sdktrace.WithSpanProcessor(spanProcessor{
-			sdktrace.NewBatchSpanProcessor(BoundSpans(spanExporter{exporter, d}), spanBatches()...), d}),
+		sdktrace.WithResource(service), sdktrace.WithSpanProcessor(processor),
 	}
 	if sampler != nil {
 		options = append(options, sdktrace.WithSampler(sampler))
 	}
-	return sdktrace.NewTracerProvider(options...), nil
+	return sdktrace.NewTracerProvider(options...), processor, nil
 }
 
 // spanBatches are the options of the span processor that no variable sets.
@@ -198,7 +203,8 @@ func loggerProvider(
 	} else {
 		exporter, err = otlploggrpc.New(ctx, slices.Concat(when(s.insecure, otlploggrpc.WithInsecure()),
 			when(s.patient, otlploggrpc.WithTimeout(retry.MaxElapsedTime)), []otlploggrpc.Option{
-				otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry)), otlploggrpc.WithDialOption(reconnect)})...)
+				otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry)),
+				otlploggrpc.WithDialOption(reconnect, grpc.WithUnaryInterceptor(d.dial))})...)
 	}
 	if err != nil {
 		return nil, err
@@ -231,19 +237,18 @@ func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.
 }
 
 // retry is how requests are repeated that a collector may accept later, such as while it is restarted. The exporters'
-// first interval, 5 seconds, is longer than shutdown waits, and a collector may be away for longer than their timeout,
-// 10 seconds.
+// first interval, 5 seconds, is longer than shutdown waits, which has to see within it that a collector is back; and a
+// collector may be away for longer than their timeout, 10 seconds.
 var retry = struct {
 	Enabled                                      bool
 	InitialInterval, MaxInterval, MaxElapsedTime time.Duration
-}{true, time.Second / 2, 5 * time.Second, time.Minute}
+}{true, time.Second / 2, time.Second, time.Minute}
 
-// reconnect bounds how long gRPC waits between attempts to connect, by itself up to two minutes.
+// reconnect bounds how long gRPC waits between attempts to connect, by itself up to two minutes, and for an answer to
+// one, 20 seconds.
 var reconnect = grpc.WithConnectParams(grpc.ConnectParams{
-	Backoff: backoff.Config{
-		BaseDelay: retry.InitialInterval, Multiplier: 1.6, Jitter: 0.2, MaxDelay: retry.MaxInterval,
-	},
-	MinConnectTimeout: 20 * time.Second,
+	Backoff:           backoff.Config{BaseDelay: retry.InitialInterval, Jitter: 0.2, MaxDelay: retry.InitialInterval},
+	MinConnectTimeout: 5 * time.Second,
 })
 
 // when returns the option if it applies.

@@ -10,6 +10,7 @@ package jsonscan
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -362,9 +363,12 @@ func AppendString(dst []byte, s string) []byte {
 // Cut returns text, which is valid JSON that nests as deep as a scan reads, in at most limit bytes, and nesting no
 // deeper than depth; 0 is any depth. First goes what is too deep, then the ends of long strings, then elements. Each
 // cut shows: note returns what stands for a text or its end, and marker is the name of the elements that are missing.
-// Where even that is too long, all is one string with the note.
-func Cut(text string, limit, depth int, marker string, note func(cut string) string) []byte {
-	c := cutter{s: text, limit: math.MaxInt, depth: depth, marker: marker, note: note,
+// Where even that is too long, all is one string with the note. Of the head of a string, as many bytes stay as whole
+// returns, if it is set.
+func Cut(
+	text string, limit, depth int, marker string, note func(cut string) string, whole func(head string) int,
+) []byte {
+	c := cutter{s: text, limit: math.MaxInt, depth: depth, marker: marker, note: note, whole: whole,
 		maxString: len(text), maxElements: len(text)}
 	c.cut() // finds the longest string and the most elements
 	c.limit = limit
@@ -384,6 +388,7 @@ type cutter struct {
 	depth       int // 0: none
 	marker      string
 	note        func(cut string) string
+	whole       func(head string) int
 	maxString   int // bytes of a string between its quotes
 	maxElements int
 	longest     int // string, and the most elements of an object or array
@@ -437,9 +442,12 @@ func (c *cutter) value(i, depth int) (end int) {
 func (c *cutter) elements(i, depth int) (end int) {
 	c.out = append(c.out, c.s[i])
 	n := 0
+	last := "" // may state how many an earlier cut left out
 	end = Container(c.s, i, func(key Key, at int) int {
 		if n++; n > c.maxElements {
-			return Value(c.s, at, maxLevels)
+			end := Value(c.s, at, maxLevels)
+			last = c.s[key.From:key.To] + c.s[at:min(end, at+64)]
+			return end
 		}
 		if n > 1 {
 			c.out = append(c.out, ',')
@@ -451,6 +459,9 @@ func (c *cutter) elements(i, depth int) (end int) {
 	})
 	c.most = max(c.most, n)
 	if rest := n - c.maxElements; rest > 0 {
+		before := 1
+		_, _ = fmt.Sscanf(strings.ReplaceAll(last, `"`, ""), c.marker+"[%d more]", &before)
+		rest += before - 1
 		c.out = append(c.out, `,"`+c.marker...)
 		if c.s[i] == '{' {
 			c.out = append(c.out, `":"`...)
@@ -477,6 +488,9 @@ func (c *cutter) shorter(quoted string) string {
 	}
 	for keep > 0 && keep < len(plain) && !utf8.RuneStart(plain[keep]) {
 		keep--
+	}
+	if c.whole != nil {
+		keep = c.whole(plain[:keep])
 	}
 	head := AppendString(nil, plain[:keep])
 	if out := string(head[:len(head)-1]) + note + `"`; len(out) < len(quoted) {

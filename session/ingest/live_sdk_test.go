@@ -108,7 +108,17 @@ func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.
 	ctx, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: "and now?"}, agenttrace.TurnOptions{})
 	_, _ = turn.StreamText().WriteString("Now I")
 	_, _ = turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]string{"command": "sleep 60"}})
+	delegate := func() *agenttrace.Run {
+		childCtx, _ := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "task", Input: 1})
+		sub = tracer.NewSession(childCtx, agenttrace.SessionOptions{Agent: "open"})
+		_, subRun = sub.StartRun(childCtx, agenttrace.RunOptions{})
+		return subRun
+	}
+	delegate()
 	turn.Abort()
+	ctx, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: "again"}, agenttrace.TurnOptions{})
+	defer delegate().End(nil)
+	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
 	testscale.Must(t, rec.Err())
 	return rec, sess
@@ -125,6 +135,9 @@ func TestSDKLiveAndSpans(t *testing.T) {
 	alone := openStore(t)
 	ingestAll(t, alone, traces(all...))
 	want := rowsOf(t, alone)
+	if n := strings.Count(dump(t, alone.Path()), "child_session_id"); n != 3 {
+		t.Errorf("%d of 3 calls name their sub-agents", n)
+	}
 	for seed := range testscale.Rounds(3, 6) {
 		r := rand.New(rand.NewPCG(uint64(seed), 8))
 		var order []request

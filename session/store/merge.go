@@ -185,6 +185,7 @@ func compareParts(p, q *session.Part, from origin) int {
 		cmp.Compare(settledRank(pRank, session.Deref(p.ToolState)), settledRank(qRank, session.Deref(q.ToolState))),
 		cmp.Compare(stateRank(p), stateRank(q)),
 		cmp.Compare(pRank, qRank),
+		cmp.Compare(isLive(q), isLive(p)), // the span of a call that was aborted says more
 		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
 		compareTexts(p.DataJSON, q.DataJSON, from),
 		strings.Compare(p.Type, q.Type),
@@ -371,6 +372,16 @@ func PartRank(dataJSON string) Rank {
 		return RankLive
 	}
 	return RankFinal
+}
+
+// isLive returns 1 for a part that an event reported, otherwise 0.
+func isLive(p *session.Part) int {
+	if strings.Contains(p.DataJSON, `"live":true`) {
+		if part, err := session.ParseUIPart(p.DataJSON); err == nil && part.Trace().Live {
+			return 1
+		}
+	}
+	return 0
 }
 
 // abortedMark is in the data of a call that was ended because its agent had died. The process that reported it did
