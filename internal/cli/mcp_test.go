@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// TestMCP: an agent looks up past sessions with a client of the protocol, and what it asks for wrongly is explained.
+// TestMCP: an agent looks up past sessions with a client of the protocol, and what it asks for wrongly is explained. When
+// the store is deleted, nothing is read of the old file or written to a new one.
 func TestMCP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	newStore(t, path, fixture())
@@ -31,6 +33,7 @@ func TestMCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	called := map[string]bool{}
+	const gone = "the file was moved or replaced; put it back or restart"
 	for _, test := range []struct {
 		tool  string
 		args  map[string]any
@@ -69,8 +72,12 @@ func TestMCP(t *testing.T) {
 			"explanation": "it helps"}, []string{"quality=0.5 fair: it helps"}, false},
 		{"score_session", map[string]any{"session": main, "name": "quality"}, []string{"needs a value or a label"}, true},
 		{"read_session", map[string]any{"session": main, "from": 1, "to": 1}, []string{"quality=0.5 fair"}, false},
+		{"list_sessions", map[string]any{"limit": 2}, []string{gone}, true},
+		{"score_session", map[string]any{"session": main, "name": "quality", "value": 1}, []string{gone}, true},
 	} {
-		called[test.tool] = true
+		if called[test.tool] = true; slices.Contains(test.want, gone) {
+			_ = os.Remove(path)
+		}
 		result, err := connected.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: test.args})
 		if err != nil {
 			t.Errorf("%s %v: %v", test.tool, test.args, err)
@@ -88,6 +95,9 @@ func TestMCP(t *testing.T) {
 				t.Errorf("%s %v: no %q in\n%s", test.tool, test.args, want, text)
 			}
 		}
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a new store was made")
 	}
 	for _, tool := range tools.Tools {
 		if !called[tool.Name] {

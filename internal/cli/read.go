@@ -385,7 +385,7 @@ func newMCP() *cobra.Command {
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			b := web.Backend{Sessions: r, Author: cmp.Or(os.Getenv(envAuthor), "mcp")}
 			if x.Scores {
-				b.Change = changer(cmd)
+				b.Change = changer(cmd, r)
 			}
 			c := mcpCalls{open: make(map[jsonrpc.ID]bool)}
 			c.answered.L = &c

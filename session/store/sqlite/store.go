@@ -33,8 +33,6 @@ type Store struct {
 	sqlstore.Writer
 	options Options
 	lock    *writerLock
-	// file is the database as it was opened, to notice when another takes its place.
-	file os.FileInfo
 
 	requests chan *request
 	done     chan struct{}
@@ -95,9 +93,6 @@ func Open(ctx context.Context, path string, o Options) (_ *Store, err error) {
 	}()
 	if s.conn, err = openWriter(ctx, path, o); err != nil {
 		return nil, err
-	}
-	if s.file, err = os.Stat(path); err != nil {
-		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
 	s.touched, err = sqlitex.ResultInt64(s.conn.Prep(`SELECT coalesce(max(touched_at), 0) FROM (
  SELECT touched_at FROM export_outbox UNION ALL SELECT touched_at FROM span_outbox)`))
@@ -223,9 +218,8 @@ func (s *Store) explain(err error) error {
 }
 
 func (s *Store) transaction(do func(*tx) error) (err error) {
-	info, err := os.Stat(s.path)
-	if err != nil || !os.SameFile(info, s.file) {
-		return fmt.Errorf("%w: the file was moved or replaced; put it back or restart", store.ErrUnavailable)
+	if err := s.InPlace(); err != nil {
+		return err
 	}
 	if err := exec(s.conn.Prep("BEGIN IMMEDIATE")); err != nil {
 		return err

@@ -298,9 +298,12 @@ func TestMovedFile(t *testing.T) {
 	refused := func(when string) {
 		t.Helper()
 		b := turnBatch("ses_2", "2")
-		if _, err := s.Apply(t.Context(), &b); !errors.Is(err, store.ErrUnavailable) ||
-			!strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v; want ErrUnavailable, naming the file", when, err)
+		_, err := s.Apply(t.Context(), &b)
+		_, readErr := s.Session(t.Context(), "ses_1")
+		for _, err := range []error{err, readErr} {
+			if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), path+": ") {
+				t.Errorf("%s: %v; want ErrUnavailable, naming the file", when, err)
+			}
 		}
 	}
 	move := func(from, to string) {
