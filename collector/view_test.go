@@ -147,10 +147,7 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 			t.Errorf("%s: error %v, want one with the lines to add", endpoint, err)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testscale.Must(t, err)
-	endpoint := l.Addr().String()
-	l.Close()
+	endpoint := testscale.MustAddress()
 	r := started(t, config(map[string]any{"endpoint": strings.Replace(endpoint, "127.0.0.1", "0.0.0.0", 1),
 		"auth": map[string]any{"authenticator": "bearertokenauth"}, "no_socket": true},
 		map[string]any{"bearertokenauth": map[string]any{"token": "secret"}}))
@@ -173,25 +170,66 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 	}
 }
 
-// Where an authenticator wants a token, a browser asks its user for it once, and comes to the page that was asked for.
-func TestBrowserSignsInWithToken(t *testing.T) {
-	clean(t)
-	const yaml = `
+// viewed starts a collector with settings of session_view, and returns the address of that and the path of its store.
+func viewed(t *testing.T, settings string) (base, store string) {
+	t.Helper()
+	endpoint, store := testscale.MustAddress(), filepath.Join(t.TempDir(), "s.db")
+	r := started(t, Options{Config: []string{fmt.Sprintf(`yaml:
 extensions:
   bearertokenauth: {token: secret}
-  session_view: {endpoint: %q, no_socket: true, auth: {authenticator: bearertokenauth}}
+  session_view: {endpoint: %q, %s}
 receivers: {otlp: {protocols: {grpc: {endpoint: "localhost:0"}}}}
 exporters: {session: {path: %q}}
 service:
   telemetry: {metrics: {level: none}}
   extensions: [bearertokenauth, session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
-`
-	endpoint := testscale.MustAddress()
-	config := fmt.Sprintf(yaml, endpoint, filepath.Join(t.TempDir(), "s.db"))
-	r := started(t, Options{Config: []string{"yaml:" + config}})
-	defer func() { _ = r.Shutdown(t.Context()) }()
-	base := "http://" + endpoint
+`, endpoint, settings, store)}})
+	t.Cleanup(func() { _ = r.Shutdown(context.WithoutCancel(t.Context())) })
+	return "http://" + endpoint, store
+}
+
+// A page of an origin that either setting allows asks whether it may read, reads with a token, and changes nothing.
+func TestPagesOfAllowedOriginsRead(t *testing.T) {
+	clean(t)
+	const origin, origins = "https://my.app.example", `allowed_origins: ["https://*.app.example"]`
+	for _, settings := range []string{origins, "cors: {" + origins + "}"} {
+		for _, auth := range []string{"", ", auth: {authenticator: bearertokenauth}"} {
+			base, store := viewed(t, settings+auth)
+			token := "Bearer secret"
+			if auth == "" {
+				key, err := sessionview.Key(store)
+				testscale.Must(t, err)
+				token = "bearer " + key
+			}
+			for _, c := range []struct {
+				method, origin, token string
+				want                  int
+			}{
+				{"OPTIONS", origin, "", 204}, {"GET", origin, token, 200}, {"GET", origin, "", 401},
+				{"GET", origin, "Bearer wrong", 401}, {"DELETE", origin, token, 403},
+				{"POST", origin, token, 403}, {"OPTIONS", "https://evil.example", "", 403},
+				{"GET", "https://evil.example", token, 403},
+			} {
+				answer, body := request(t, c.method, base+web.Prefix+"sessions", "Origin", c.origin, "Authorization", c.token,
+					"Access-Control-Request-Method", "GET", "Access-Control-Request-Headers", "authorization")
+				h := answer.Header
+				if shared := h.Get("Access-Control-Allow-Origin"); answer.StatusCode != c.want ||
+					(shared == origin) != (c.want != 403) || c.method == "OPTIONS" && c.want == 204 &&
+					h.Get("Access-Control-Allow-Headers") != "authorization" || c.want == 401 &&
+					(h.Get("WWW-Authenticate") != "Bearer" || !strings.Contains(body, `"code":"unauthorized"`) ||
+						h.Get("Content-Type") != "application/problem+json") {
+					t.Errorf("%s%s: %+v: %d %v %s", settings, auth, c, answer.StatusCode, h, body)
+				}
+			}
+		}
+	}
+}
+
+// Where an authenticator wants a token, a browser asks its user for it once, and comes to the page that was asked for.
+func TestBrowserSignsInWithToken(t *testing.T) {
+	clean(t)
+	base, _ := viewed(t, "no_socket: true, auth: {authenticator: bearertokenauth}")
 	jar, err := cookiejar.New(nil)
 	testscale.Must(t, err)
 	browser := &http.Client{Jar: jar}
@@ -251,7 +289,7 @@ service:
 		}
 	}
 	// A program gets the status, not a page.
-	if got := ask(t, endpoint, nil); got != 401 {
+	if got := ask(t, strings.TrimPrefix(base, "http://"), nil); got != 401 {
 		t.Errorf("a program without a token is answered with %d", got)
 	}
 	if status, at, _ := do("POST", "/sign-out", base, nil); status != 200 || at != "/sign-in" {

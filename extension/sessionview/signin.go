@@ -324,19 +324,32 @@ func Address(scheme string, at net.Addr, key string) *url.URL {
 // keyed answers requests that have the key as their bearer token with next. Without a key nobody is answered.
 func keyed(key func() string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), bearer+" ")
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		want := key()
 		if want == "" {
 			web.WriteProblem(w, errNone)
 			return
 		}
-		if ok && subtle.ConstantTimeCompare([]byte(token), []byte(want)) == 1 {
+		if strings.EqualFold(scheme, bearer) && subtle.ConstantTimeCompare([]byte(token), []byte(want)) == 1 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		w.Header().Set("WWW-Authenticate", bearer)
-		web.WriteProblem(w, web.NewProblem("unauthorized", http.StatusUnauthorized, "Authorization",
-			"send Authorization: Bearer KEY, with the key in the file beside the store that has the suffix .key",
-			"the request has no key of the user whose sessions these are, or a wrong one"))
+		unauthorized(w, "send Authorization: Bearer KEY, with the key in the file beside the store that has the suffix .key",
+			"the request has no key of the user whose sessions these are, or a wrong one")
 	})
+}
+
+// refuse answers a request that the collector's server refused: its authenticator, or what unpacks bodies.
+func refuse(w http.ResponseWriter, _ *http.Request, reason string, status int) {
+	if status == http.StatusUnauthorized {
+		unauthorized(w, "send Authorization: Bearer TOKEN, with a token of the collector's configuration",
+			"the request has no token that is valid: "+reason)
+		return
+	}
+	web.WriteProblem(w, web.NewProblem(web.CodeInvalid, status, "", "", reason))
+}
+
+func unauthorized(w http.ResponseWriter, remedy, what string) {
+	w.Header().Set("WWW-Authenticate", bearer)
+	web.WriteProblem(w, web.NewProblem("unauthorized", http.StatusUnauthorized, "Authorization", remedy, what))
 }
