@@ -70,6 +70,8 @@ func TestMCP(t *testing.T) {
 		{"diff_sessions", map[string]any{"a": main, "b": main}, nil, false},
 		{"score_session", map[string]any{"session": main, "turn": 1, "name": "quality", "value": 0.5, "label": "fair",
 			"explanation": "it helps"}, []string{"quality=0.5 fair: it helps"}, false},
+		{"score_session", map[string]any{"session": main, "turn": 0, "name": "quality", "value": 1},
+			[]string{"has no turn 0; its turns are 1 to"}, true},
 		{"score_session", map[string]any{"session": main, "name": "quality"}, []string{"needs a value or a label"}, true},
 		{"read_session", map[string]any{"session": main, "from": 1, "to": 1}, []string{"quality=0.5 fair"}, false},
 		{"list_sessions", map[string]any{"limit": 2}, []string{gone}, true},

@@ -104,10 +104,16 @@ func placeOf(cmd *cobra.Command, flag string, message *string, turn *int) (p web
 	if cmd.Flags().Changed(flag) {
 		p.Message = message
 	}
-	if cmd.Flags().Changed("turn") {
-		p.Turn = turn
-	}
+	p.Turn = turnOf(cmd, turn)
 	return p
+}
+
+// turnOf is the number of a turn that the command line gives, nil without one.
+func turnOf(cmd *cobra.Command, turn *int) *int {
+	if cmd.Flags().Changed("turn") {
+		return turn
+	}
+	return nil
 }
 
 // withIdle opens the store for writing and calls fn with the session that name means, unless the session is at work.
@@ -356,12 +362,14 @@ type editor struct {
 	Title                           string
 	Archive, Unarchive, List, JSON  bool
 	Turn                            int
+	turn                            *int // nil if it is not given
 	Part, Comment, Author           string
 	Tag, Untag, Score, Note, Remove []string
 }
 
 // check finds what on the command line contradicts itself.
 func (e *editor) check(cmd *cobra.Command) error {
+	e.turn = turnOf(cmd, &e.Turn)
 	sets := len(e.Tag) + len(e.Score)
 	given := cmd.Flags().Changed
 	e.Title = strings.ToValidUTF8(strings.TrimSpace(e.Title), "\uFFFD")
@@ -414,7 +422,7 @@ func author() string {
 }
 
 func (e *editor) annotations(ctx context.Context, r store.Reader, id string) ([]store.Annotation, error) {
-	message, part, err := web.AnnotationTarget(ctx, r, id, e.Turn, e.Part)
+	message, part, err := web.AnnotationTarget(ctx, r, id, e.turn, e.Part)
 	if err != nil {
 		return nil, err
 	}

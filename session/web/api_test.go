@@ -379,6 +379,10 @@ func TestListsContinue(t *testing.T) {
 				address += "&cursor=" + url.QueryEscape(next)
 			}
 			s.get(address, &page)
+			if page.Next != "" {
+				next = url.QueryEscape(page.Next)
+				s.fails(http.MethodGet, Prefix+"sessions?errors=true&cursor="+next, "", 400, CodeInvalid, "cursor")
+			}
 			if items = append(items, page.Sessions...); page.Next == "" {
 				break
 			}

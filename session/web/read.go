@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -371,13 +372,27 @@ func (p *listParams) query(zone *time.Location) store.SessionQuery {
 		Archived: p.Archived, Before: p.Cursor.Cursor, ParentID: p.Parent}
 }
 
+// digest differs between lists of other sessions, or in another order.
+func (p listParams) digest() (string, error) {
+	p.Limit, p.Cursor = 0, cursor{}
+	text, err := json.Marshal(p)
+	return fmt.Sprintf("%.4x", sha256.Sum256(text)), err
+}
+
 // rows returns a part of the list of sessions, and the cursor that continues it, "" at its end.
 func (a *Backend) rows(ctx context.Context, p *listParams, zone *time.Location) (rows []session.Session, next string,
 	err error) {
+	of, err := p.digest()
+	if err == nil && p.Cursor.Cursor != nil && p.Cursor.of != of {
+		err = Invalidf("cursor", useNext, "cursor is of a list of other sessions, or in another order")
+	}
+	if err != nil {
+		return nil, "", err
+	}
 	rows, err = a.Sessions.Select(ctx, p.query(zone), p.Status)
 	if len(rows) > p.Limit {
 		rows = rows[:p.Limit]
-		next = fmt.Sprintf("%d.%s", rows[p.Limit-1].UpdatedAt, rows[p.Limit-1].ID)
+		next = fmt.Sprintf("%d.%s.%s", rows[p.Limit-1].UpdatedAt, of, rows[p.Limit-1].ID)
 	}
 	return rows, next, err
 }
