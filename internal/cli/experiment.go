@@ -382,7 +382,7 @@ func newBlame() *cobra.Command {
 					continue
 				}
 				isGood := run.Passed && (len(g.gate.Assertions) > 0 || run.Figures["errors"] == 0)
-				isBad := !isGood
+				isBad := !isGood && !run.Unfinished
 				if len(g.Good) > 0 {
 					isGood, isBad = run.HasTag(g.Good...), run.HasTag(g.Bad...)
 				}

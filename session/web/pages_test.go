@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/price"
@@ -221,17 +222,19 @@ func TestNowShowsWhatATurnTakesPerMinute(t *testing.T) {
 	newSite(t, in).has("/now", "Busy", "1.2k tokens/min · $0.01", "since <time", "**Answer** 1")
 }
 
-// Sessions with the tag of an experiment are a row of it, which leads to them.
+// Sessions with the tag of an experiment are a row of it, which leads to them. One that waits has not passed yet.
 func TestExperimentsAreATable(t *testing.T) {
-	s := newSite(t, conversation("ses_a", 2))
+	waits := conversation("ses_one_waits", 1)
+	waits.Session.MetadataJSON = `{"status":{"state":"waiting_on_approval","at":1}}`
+	s := newSite(t, conversation("ses_a", 2), waits)
 	s.has("/experiments", "No experiments")
-	n := store.Annotation{SessionID: "ses_a", Kind: store.AnnotationTag, Name: "experiment:<b>", Label: "one",
-		CreatedAt: 1, UpdatedAt: 1}
-	n.Identify()
-	if err := s.store.Annotate(t.Context(), []store.Annotation{n}); err != nil {
-		t.Fatal(err)
+	for _, id := range []string{"ses_a", "ses_one_waits"} {
+		n := store.Annotation{SessionID: id, Kind: store.AnnotationTag, Name: "experiment:<b>", Label: "one",
+			CreatedAt: 1, UpdatedAt: 1}
+		n.Identify()
+		testscale.Must(t, s.store.Annotate(t.Context(), []store.Annotation{n}))
 	}
-	s.has("/experiments", `<a href="/sessions?children=1&amp;tag=experiment%3A%3Cb%3E">&lt;b&gt;</a>`, "100 %")
+	s.has("/experiments", `<a href="/sessions?children=1&amp;tag=experiment%3A%3Cb%3E">&lt;b&gt;</a>`, "<td>2 (1 unfinished)</td>", "100 %")
 	s.has("/sessions?children=1&tag=experiment%3A%3Cb%3E", "ses_a")
 }
 
