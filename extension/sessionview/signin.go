@@ -95,20 +95,15 @@ func (s *signIn) pass(w http.ResponseWriter, r *http.Request) {
 			r.Header.Set("Authorization", "Bearer "+string(token))
 		}
 	}
-	if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
-		// Of a scheme that a browser knows it asks by itself.
-		to := r.URL.RequestURI()
-		switch code, scheme := s.ask(r, r.Header.Get("Authorization")); {
-		case code != http.StatusUnauthorized || scheme != "" && scheme != bearer:
-		case s.key != nil:
-			s.page(w, r, to, "", http.StatusUnauthorized)
-			return
-		default:
-			http.Redirect(w, r, signInPath+"?to="+url.QueryEscape(to), http.StatusSeeOther)
-			return
-		}
+	to := r.URL.RequestURI()
+	switch browser := r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"); {
+	case !browser || s.ask(r, r.Header.Get("Authorization")) != http.StatusUnauthorized:
+		s.next.ServeHTTP(w, r)
+	case s.key != nil:
+		s.page(w, r, to, "", http.StatusUnauthorized)
+	default:
+		http.Redirect(w, r, signInPath+"?to="+url.QueryEscape(to), http.StatusSeeOther)
 	}
-	s.next.ServeHTTP(w, r)
 }
 
 // take keeps the token of the form in a cookie, if it is valid.
@@ -137,15 +132,15 @@ func (s *signIn) keep(w http.ResponseWriter, token string) {
 func notPrinted(c rune) bool { return c <= ' ' || c > '~' }
 
 func (s *signIn) valid(r *http.Request, token string) bool {
-	code, _ := s.ask(r, bearer+" "+token)
+	code := s.ask(r, bearer+" "+token)
 	return code != http.StatusUnauthorized && code != http.StatusForbidden
 }
 
-// ask returns how the authenticator answers a request with these credentials, and the scheme that it wants.
-func (s *signIn) ask(r *http.Request, credentials string) (code int, scheme string) {
+// ask returns how the authenticator answers a request with these credentials.
+func (s *signIn) ask(r *http.Request, credentials string) (code int) {
 	ask, err := http.NewRequestWithContext(r.Context(), http.MethodGet, AddressPath, nil)
 	if err != nil {
-		return http.StatusUnauthorized, bearer
+		return http.StatusUnauthorized
 	}
 	ask.Host, ask.RemoteAddr, ask.TLS, ask.Header = r.Host, r.RemoteAddr, r.TLS, r.Header.Clone()
 	ask.Header.Del("Authorization")
@@ -154,10 +149,10 @@ func (s *signIn) ask(r *http.Request, credentials string) (code int, scheme stri
 	}
 	a := answer{header: make(http.Header)}
 	s.next.ServeHTTP(&a, ask)
-	return a.code, a.header.Get("WWW-Authenticate")
+	return a.code
 }
 
-// answer is a ResponseWriter that keeps the status and the header alone.
+// answer is a ResponseWriter that keeps the status alone.
 type answer struct {
 	code   int
 	header http.Header

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -24,14 +25,10 @@ func TestMCP(t *testing.T) {
 	cmd.Env = append(os.Environ(), "AGENTTRACE_STORE="+path, "TZ=UTC")
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	connected, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer connected.Close()
 	tools, err := connected.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	called := map[string]bool{}
 	const gone = "the file was moved or replaced; put it back or restart"
 	for _, test := range []struct {
@@ -126,9 +123,7 @@ func TestAToolsListIsWholeWhateverIsAskedFor(t *testing.T) {
 		`{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`,
 		2, "tools/call", `{"name":"list_sessions","arguments":{"limit":300}}`))
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	answer := decode[struct {
 		Result struct{ Content []struct{ Text string } }

@@ -405,7 +405,7 @@ type mcpCalls struct {
 
 // note notes the messages in a line of the client's or of the server's, which may be a batch, and returns them, and
 // the answers to what is none.
-func (c *mcpCalls) note(line []byte, client bool) (messages, refusals [][]byte) {
+func (c *mcpCalls) note(line []byte, client bool) (messages [][]byte, refusals []byte) {
 	c.Lock()
 	defer c.Unlock()
 	var batch []json.RawMessage
@@ -416,7 +416,7 @@ func (c *mcpCalls) note(line []byte, client bool) (messages, refusals [][]byte) 
 		message, err := jsonrpc.DecodeMessage(text)
 		response, answers := message.(*jsonrpc.Response)
 		if err != nil || !json.Valid(text) || answers && response.Result == nil && response.Error == nil {
-			refusals = append(refusals, refusal(text))
+			refusals = append(refusals, refusal(text)...)
 			continue
 		}
 		messages = append(messages, text)
@@ -447,7 +447,7 @@ func refusal(text []byte) []byte {
 	} else if of := gjson.GetBytes(text, "id"); of.Type == gjson.String || of.Type == gjson.Number {
 		id = of.Raw
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, id, code, reason)
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`+"\n", id, code, reason)
 }
 
 // Write writes what the server sends. Nobody waits for more of it after an error.
@@ -480,9 +480,7 @@ func (c *mcpCalls) messages(cmd *cobra.Command) io.ReadCloser {
 			for _, message := range all {
 				_, _ = w.Write(append(message, '\n'))
 			}
-			for _, answer := range refusals {
-				_, _ = os.Stdout.Write(append(answer, '\n')) // a client that is gone needs no answer
-			}
+			_, _ = os.Stdout.Write(refusals) // a client that is gone needs none
 		}
 		c.Lock()
 		for len(c.open) > 0 {

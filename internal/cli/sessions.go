@@ -378,6 +378,8 @@ func (e *editor) check(cmd *cobra.Command) error {
 	switch {
 	case e.Title == "" && given("title"):
 		return usagef("the title is empty; give one")
+	case len(e.Title) > store.MaxAnnotation:
+		return usagef("the title is too long; give at most %d bytes", store.MaxAnnotation)
 	case !e.List && !changes:
 		return usagef("edit has nothing to do; add --title, --archive, --unarchive, --tag, --untag, --score, --note, " +
 			"--remove or --list")

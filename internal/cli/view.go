@@ -152,7 +152,8 @@ func listen(cmd *cobra.Command, port int) (net.Listener, error) {
 
 // changer returns how requests change the store that they read, one after the other so that they do not lock each other
 // out.
-func changer(cmd *cobra.Command, r document.Reader) func(context.Context, func(context.Context, store.Service) error) error {
+func changer(cmd *cobra.Command, r document.Reader) func(context.Context,
+	func(context.Context, store.Service) error) error {
 	var mu sync.Mutex
 	return func(ctx context.Context, fn func(context.Context, store.Service) error) error {
 		mu.Lock()

@@ -33,15 +33,13 @@ func (a *Backend) update(ctx context.Context, s store.Service, p sessionPath, c 
 		if title = clean(*c.Title); title == "" {
 			return item, Invalidf("title", "give a title", "the title is empty")
 		}
-		if err := checkTitle(title); err != nil {
-			return item, err
-		}
+		err = checkTitle(title)
 	}
 	if c.Title == nil && c.Archived == nil {
 		return item, Invalidf("", "give title or archived", "there is nothing to change")
 	}
 	now := time.Now()
-	if c.Title != nil {
+	if c.Title != nil && err == nil {
 		err = s.SetTitle(ctx, p.ID, title, now)
 	}
 	if err == nil && c.Archived != nil {

@@ -140,17 +140,13 @@ func decodeBody(w http.ResponseWriter, r *http.Request, to any) error {
 		return err
 	}
 	var body json.RawMessage
+	var given map[string]json.RawMessage
 	if err = d.Decode(&body); err == nil {
-		if _, err = d.Token(); err == nil {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
+			err = json.Unmarshal(body, &given)
+		} else if err == nil {
 			err = errors.New("something follows the object")
 		}
-	}
-	var given map[string]json.RawMessage
-	if errors.Is(err, io.EOF) && body != nil {
-		err = json.Unmarshal(body, &given)
-	}
-	if err != nil {
-		return bodyProblem(err)
 	}
 	var members []string
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(to).Elem()) {
@@ -163,10 +159,10 @@ func decodeBody(w http.ResponseWriter, r *http.Request, to any) error {
 			return Invalidf(name, "leave it out, or use "+strings.Join(members, ", "), "the body has no member %q", name)
 		}
 	}
-	if err := json.Unmarshal(body, to); err != nil {
-		return bodyProblem(err)
+	if err == nil {
+		err = json.Unmarshal(body, to)
 	}
-	return nil
+	return bodyProblem(err)
 }
 
 // jsonBody returns a decoder of the body of a request, which has at most limit bytes.
@@ -180,8 +176,11 @@ func jsonBody(w http.ResponseWriter, r *http.Request, limit int64) (*json.Decode
 	return json.NewDecoder(http.MaxBytesReader(w, r.Body, limit)), nil
 }
 
-// bodyProblem is the error of a body that cannot be decoded.
+// bodyProblem is the error of a body that cannot be decoded, nil of one that can.
 func bodyProblem(err error) error {
+	if err == nil {
+		return nil
+	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 		want := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.String: "a string",
 			reflect.Struct: "an object", reflect.Map: "an object"}[wrong.Type.Kind()]
@@ -479,14 +478,11 @@ type cursor struct {
 	of string
 }
 
-// useNext is what to do about a cursor that continues nothing.
-const useNext = "use the next of an answer, or leave it out to begin at the first session"
-
 func (c *cursor) UnmarshalText(text []byte) error {
 	fields := strings.SplitN(string(text), ".", 3)
 	ms, err := strconv.ParseInt(fields[0], 10, 64)
 	if err != nil || len(fields) < 3 || fields[2] == "" {
-		return errors.New(useNext)
+		return errors.New("use the next of an answer, or leave it out to begin at the first session")
 	}
 	c.Cursor, c.of = &store.Cursor{UpdatedAt: ms, ID: fields[2]}, fields[1]
 	return nil

@@ -73,9 +73,7 @@ type site struct {
 func newSite(t testing.TB, sessions ...*store.Imported) *site {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	for _, in := range sessions {
 		if _, err := s.Import(t.Context(), in); err != nil {
@@ -97,9 +95,7 @@ func newSite(t testing.TB, sessions ...*store.Imported) *site {
 func (s *site) get(path string, status int) (string, http.Header) {
 	s.Helper()
 	answer, err := s.Client().Get(s.URL + path)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testscale.Must(s, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != status {
@@ -178,9 +174,7 @@ func TestFormsChangeASession(t *testing.T) {
 			form.Set(values[i], values[i+1])
 		}
 		answer, err := s.Client().PostForm(s.URL+"/s/ses_one", form)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		page, _ := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if failed := strings.Contains(string(page), "<h1>This request is not valid</h1>"); failed == (answer.StatusCode == 200) {
@@ -267,9 +261,7 @@ func TestPricesAreFetchedOnRequest(t *testing.T) {
 	}{{http.StatusBadGateway, "the server answers 502 Bad Gateway; check the network and HTTPS_PROXY"},
 		{http.StatusOK, "~$7.00"}} {
 		answer, err := s.Client().PostForm(s.URL+"/prices", url.Values{"back": {"/stats?by=model"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		body, _ := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if answer.StatusCode != want.status || !strings.Contains(string(body), want.text) {

@@ -372,19 +372,16 @@ func (p *listParams) query(zone *time.Location) store.SessionQuery {
 		Archived: p.Archived, Before: p.Cursor.Cursor, ParentID: p.Parent}
 }
 
-// digest differs between lists of other sessions, or in another order.
-func (p listParams) digest() (string, error) {
-	p.Limit, p.Cursor = 0, cursor{}
-	text, err := json.Marshal(p)
-	return fmt.Sprintf("%.4x", sha256.Sum256(text)), err
-}
-
 // rows returns a part of the list of sessions, and the cursor that continues it, "" at its end.
 func (a *Backend) rows(ctx context.Context, p *listParams, zone *time.Location) (rows []session.Session, next string,
 	err error) {
-	of, err := p.digest()
+	list := *p
+	list.Limit, list.Cursor = 0, cursor{}
+	text, err := json.Marshal(list)
+	of := fmt.Sprintf("%.4x", sha256.Sum256(text))
 	if err == nil && p.Cursor.Cursor != nil && p.Cursor.of != of {
-		err = Invalidf("cursor", useNext, "cursor is of a list of other sessions, or in another order")
+		err = Invalidf("cursor", "leave it out to begin at the first session",
+			"cursor is of a list of other sessions, or in another order")
 	}
 	if err != nil {
 		return nil, "", err

@@ -95,9 +95,6 @@ func (f *file) InPlace() error {
 
 // Keep implements [sqlstore.Keeper], with a connection of its own.
 func (f *file) Keep(ctx context.Context, fn func(sqlstore.Tx) error) (err error) {
-	if err := f.InPlace(); err != nil {
-		return err
-	}
 	conn, err := sqlite.OpenConn(f.path, sqlite.OpenReadWrite)
 	if err != nil {
 		return err

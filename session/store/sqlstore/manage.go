@@ -128,10 +128,6 @@ func (w *Writer) Archive(ctx context.Context, id string, archived bool, now time
 
 // SetTitle implements [store.Store].
 func (w *Writer) SetTitle(ctx context.Context, id, title string, now time.Time) error {
-	if len(title) > store.MaxAnnotation {
-		return fmt.Errorf("session %s: a title of %d bytes is longer than one may be that a person gives, %d: %w", id,
-			len(title), store.MaxAnnotation, store.ErrRefused)
-	}
 	v := &store.Value{Text: title, At: now.UnixNano(), Rank: store.RankFinal}
 	return w.amend(ctx, store.SessionChange{ID: id, Title: v})
 }
