@@ -105,7 +105,7 @@ func newDatasetAdd(name string) *cobra.Command {
 		if len(args) == 0 {
 			return usagef("dataset %s needs the name of the set, and sessions or filters", name)
 		}
-		x.turn = turnOf(cmd, &x.Turn)
+		x.turn = placeOf(cmd, "", nil, &x.Turn).Turn
 		selects := x.given(cmd)
 		switch {
 		case args[0] == "":

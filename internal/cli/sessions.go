@@ -104,16 +104,10 @@ func placeOf(cmd *cobra.Command, flag string, message *string, turn *int) (p web
 	if cmd.Flags().Changed(flag) {
 		p.Message = message
 	}
-	p.Turn = turnOf(cmd, turn)
-	return p
-}
-
-// turnOf is the number of a turn that the command line gives, nil without one.
-func turnOf(cmd *cobra.Command, turn *int) *int {
 	if cmd.Flags().Changed("turn") {
-		return turn
+		p.Turn = turn
 	}
-	return nil
+	return p
 }
 
 // withIdle opens the store for writing and calls fn with the session that name means, unless the session is at work.
@@ -369,7 +363,7 @@ type editor struct {
 
 // check finds what on the command line contradicts itself.
 func (e *editor) check(cmd *cobra.Command) error {
-	e.turn = turnOf(cmd, &e.Turn)
+	e.turn = placeOf(cmd, "part", &e.Part, &e.Turn).Turn
 	sets := len(e.Tag) + len(e.Score)
 	given := cmd.Flags().Changed
 	e.Title = strings.ToValidUTF8(strings.TrimSpace(e.Title), "\uFFFD")

@@ -372,15 +372,12 @@ func AtRest(ctx context.Context, r document.Reader, id string) (*Conversation, e
 // Fork copies the session up to and including a place, by default its last message.
 func (c *Conversation) Fork(ctx context.Context, s store.Service, at Place, title string, now time.Time) (*Forked,
 	error) {
-	if err := checkTitle(title); err != nil {
-		return nil, err
-	}
 	last := c.last(0, "")
 	if last == nil {
 		return nil, Invalidf("", "there is nothing to copy", "session %s has no message that is seen", c.ID)
 	}
 	point, err := c.at(at, "")
-	switch {
+	switch err = cmp.Or(err, checkTitle(title)); {
 	case err != nil:
 		return nil, err
 	case point == nil:
