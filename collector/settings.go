@@ -280,13 +280,11 @@ var loopbackServers = []struct{ kind, component, path, endpoint string }{
 
 // loopbackConverter gives each HTTP server that listens on loopback the extension host_check, unless the configuration
 // does: what is reachable from this machine only is reachable from every page in its browser. It adds the extension
-// where it is not configured; one that is keeps what it reports. Origins that a server's cors allows are allowed by the
-// extension too. Servers that listen elsewhere are left alone.
+// where it is not configured; one that is keeps what it reports. Servers that listen elsewhere are left alone.
 type loopbackConverter struct{}
 
 // Convert implements [confmap.Converter].
 func (loopbackConverter) Convert(_ context.Context, conf *confmap.Conf) error {
-	var origins []any
 	checked := false
 	for _, s := range loopbackServers {
 		components, _ := conf.Get(s.kind).(map[string]any)
@@ -312,21 +310,12 @@ func (loopbackConverter) Convert(_ context.Context, conf *confmap.Conf) error {
 				}
 				checked = true
 			}
-			if cors, ok := server["cors"].(map[string]any); ok {
-				allowed, _ := cors["allowed_origins"].([]any)
-				origins = append(origins, allowed...)
-			}
 		}
 	}
 	if !checked {
 		return nil
 	}
-	config, _ := conf.Get("extensions::" + hostCheck).(map[string]any)
-	merged := map[string]any{}
-	if _, ok := config["allowed_origins"]; !ok && len(origins) > 0 {
-		merged["allowed_origins"] = origins
-	}
-	if err := conf.Merge(nested("extensions::"+hostCheck, merged)); err != nil {
+	if err := conf.Merge(nested("extensions::"+hostCheck, map[string]any{})); err != nil {
 		return err
 	}
 	started, _ := conf.Get("service::extensions").([]any)

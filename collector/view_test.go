@@ -2,7 +2,6 @@ package collector
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -121,40 +120,16 @@ func TestSocketOfLongPath(t *testing.T) {
 // A configuration that lets other machines read every session is refused, with the lines to add.
 func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 	clean(t)
-	dir := t.TempDir()
-	config := func(view map[string]any, extensions map[string]any) Options {
-		all := map[string]any{"session_view": view}
-		names := []string{"session_view"}
-		for name, e := range extensions {
-			all[name] = e
-			names = append(names, name)
-		}
-		b, err := json.Marshal(map[string]any{
-			"extensions": all,
-			"receivers": map[string]any{
-				"otlp": map[string]any{"protocols": map[string]any{"grpc": map[string]any{"endpoint": "localhost:0"}}}},
-			"exporters": map[string]any{"session": map[string]any{"path": filepath.Join(dir, "s.db")}},
-			"service": map[string]any{"extensions": names, "pipelines": map[string]any{"traces": map[string]any{
-				"receivers": []string{"otlp"}, "exporters": []string{"session"}}}},
-		})
-		testscale.Must(t, err)
-		return Options{Config: []string{"yaml:" + string(b)}}
-	}
 	for _, endpoint := range []string{"0.0.0.0:4320", ":4320", "collector.example:4320", "[::]:4320"} {
-		err := Validate(t.Context(), config(map[string]any{"endpoint": endpoint}, nil))
+		err := Validate(t.Context(), viewing(endpoint, "no_socket: true", filepath.Join(t.TempDir(), "s.db")))
 		if err == nil || !strings.Contains(err.Error(), "auth: {authenticator: bearertokenauth}") ||
 			!strings.Contains(err.Error(), endpoint) {
 			t.Errorf("%s: error %v, want one with the lines to add", endpoint, err)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testscale.Must(t, err)
-	endpoint := l.Addr().String()
-	l.Close()
-	r := started(t, config(map[string]any{"endpoint": strings.Replace(endpoint, "127.0.0.1", "0.0.0.0", 1),
-		"auth": map[string]any{"authenticator": "bearertokenauth"}, "no_socket": true},
-		map[string]any{"bearertokenauth": map[string]any{"token": "secret"}}))
-	defer func() { _ = r.Shutdown(t.Context()) }()
+	endpoint := testscale.MustAddress()
+	viewed(t, strings.Replace(endpoint, "127.0.0.1", "0.0.0.0", 1),
+		"no_socket: true, auth: {authenticator: bearertokenauth}")
 	for token, want := range map[string]int{"": 401, "Bearer wrong": 401, "Bearer secret": 200} {
 		header := map[string]string{}
 		if token != "" {
@@ -173,25 +148,72 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 	}
 }
 
-// Where an authenticator wants a token, a browser asks its user for it once, and comes to the page that was asked for.
-func TestBrowserSignsInWithToken(t *testing.T) {
-	clean(t)
-	const yaml = `
+// viewing is a collector that has session_view with settings.
+func viewing(endpoint, settings, store string) Options {
+	return Options{Config: []string{fmt.Sprintf(`yaml:
 extensions:
   bearertokenauth: {token: secret}
-  session_view: {endpoint: %q, no_socket: true, auth: {authenticator: bearertokenauth}}
+  session_view: {endpoint: %q, %s}
 receivers: {otlp: {protocols: {grpc: {endpoint: "localhost:0"}}}}
 exporters: {session: {path: %q}}
 service:
   telemetry: {metrics: {level: none}}
   extensions: [bearertokenauth, session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
-`
+`, endpoint, settings, store)}}
+}
+
+// viewed starts such a collector, and returns the path of its store.
+func viewed(t *testing.T, endpoint, settings string) (store string) {
+	t.Helper()
+	store = filepath.Join(t.TempDir(), "s.db")
+	r := started(t, viewing(endpoint, settings, store))
+	t.Cleanup(func() { _ = r.Shutdown(context.WithoutCancel(t.Context())) })
+	return store
+}
+
+// A page of an origin that either setting allows asks whether it may read, reads with a token, and changes nothing.
+func TestPagesOfAllowedOriginsRead(t *testing.T) {
+	clean(t)
+	const origin, origins = "https://my.app.example", `allowed_origins: ["https://*.app.example"]`
+	for _, settings := range []string{origins, "cors: {" + origins + "}"} {
+		for _, auth := range []string{"", ", auth: {authenticator: bearertokenauth}"} {
+			endpoint, token := testscale.MustAddress(), "Bearer secret"
+			if store := viewed(t, endpoint, settings+auth); auth == "" {
+				key, err := sessionview.Key(store)
+				testscale.Must(t, err)
+				token = "bearer " + key
+			}
+			for _, c := range []struct {
+				method, origin, token string
+				want                  int
+			}{
+				{"OPTIONS", origin, "", 204}, {"GET", origin, token, 200}, {"GET", origin, "", 401},
+				{"GET", origin, "Bearer wrong", 401}, {"DELETE", origin, token, 403},
+				{"POST", origin, token, 403}, {"OPTIONS", "https://evil.example", "", 403},
+				{"GET", "https://evil.example", token, 403},
+			} {
+				answer, body := request(t, c.method, "http://"+endpoint+web.Prefix+"sessions", "Origin", c.origin, "Authorization", c.token,
+					"Access-Control-Request-Method", "GET", "Access-Control-Request-Headers", "authorization")
+				h := answer.Header
+				if shared := h.Get("Access-Control-Allow-Origin"); answer.StatusCode != c.want ||
+					(shared == origin) != (c.want != 403) || c.method == "OPTIONS" && c.want == 204 &&
+					h.Get("Access-Control-Allow-Headers") != "authorization" || c.want == 401 &&
+					(h.Get("WWW-Authenticate") != "Bearer" || !strings.Contains(body, `"code":"unauthorized"`) ||
+						h.Get("Content-Type") != "application/problem+json") {
+					t.Errorf("%s%s: %+v: %d %v %s", settings, auth, c, answer.StatusCode, h, body)
+				}
+			}
+		}
+	}
+}
+
+// Where an authenticator wants a token, a browser asks its user for it once, and comes to the page that was asked for.
+func TestBrowserSignsInWithToken(t *testing.T) {
+	clean(t)
 	endpoint := testscale.MustAddress()
-	config := fmt.Sprintf(yaml, endpoint, filepath.Join(t.TempDir(), "s.db"))
-	r := started(t, Options{Config: []string{"yaml:" + config}})
-	defer func() { _ = r.Shutdown(t.Context()) }()
 	base := "http://" + endpoint
+	viewed(t, endpoint, "no_socket: true, auth: {authenticator: bearertokenauth}")
 	jar, err := cookiejar.New(nil)
 	testscale.Must(t, err)
 	browser := &http.Client{Jar: jar}

@@ -53,7 +53,7 @@ func Handler(c *Config, next http.Handler) http.Handler { return newHostCheck(c)
 
 func (h *hostCheck) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if reason := h.refusal(r); reason != "" {
+		if reason := h.refusal(r, w.Header().Get("Access-Control-Allow-Origin")); reason != "" {
 			http.Error(w, reason, http.StatusForbidden)
 			return
 		}
@@ -61,8 +61,9 @@ func (h *hostCheck) handler(next http.Handler) http.Handler {
 	})
 }
 
-// refusal is why a request is refused; empty means that it is not.
-func (h *hostCheck) refusal(r *http.Request) string {
+// refusal is why a request is refused; empty means that it is not. The answer to it may have shared already what cors,
+// which comes before middlewares, allows: one origin, or "*".
+func (h *hostCheck) refusal(r *http.Request, shared string) string {
 	host := hostname(r.Host)
 	if !loopback(host) && !slices.ContainsFunc(h.hosts, func(allowed string) bool { return matches(allowed, host) }) {
 		return fmt.Sprintf("host %q is not allowed: this server is for programs on its own machine; "+
@@ -71,7 +72,7 @@ func (h *hostCheck) refusal(r *http.Request) string {
 	}
 	// A request has one origin; a client that sends several is no browser, and each counts.
 	for _, origin := range r.Header.Values("Origin") {
-		if !h.allowsOrigin(origin, r.Host) {
+		if shared != "*" && shared != origin && !h.allowsOrigin(origin, r.Host) {
 			return fmt.Sprintf("origin %q is not allowed: this server is for programs on its own machine; "+
 				"add the origin to allowed_origins of the server or of the extension host_check", origin)
 		}
@@ -161,7 +162,7 @@ type Config struct {
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
 	// AllowedOrigins are the origins of pages that may send requests besides those of this machine:
 	// "https://app.example.com", with a port where it is not that of the scheme. One "*" stands for anything, as in
-	// "https://*.example.com". Browsers want the server's cors configured besides.
+	// "https://*.example.com". Browsers want the server's cors configured besides, which is enough.
 	AllowedOrigins []string `mapstructure:"allowed_origins"`
 
 	_ struct{} // no unkeyed literals

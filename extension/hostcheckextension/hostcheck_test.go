@@ -19,18 +19,12 @@ func TestRequestsOfOtherHostsAreRefused(t *testing.T) {
 	config := &Config{AllowedHosts: []string{"Collector.internal", "*.corp.example", "[fd00::1]"},
 		AllowedOrigins: []string{"https://app.example", "https://*.ok.example:8443", "chrome-extension://abc"}}
 	ext, err := NewFactory().Create(t.Context(), extensiontest.NewNopSettings(componentType), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	testscale.Must(t, ext.Start(t.Context(), componenttest.NewNopHost()))
 	wrap, err := ext.(extensionmiddleware.HTTPServer).GetHTTPHandler(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	handler, err := wrap(t.Context(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, c := range []struct {
 		host, origin string
 		refused      string

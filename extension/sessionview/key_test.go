@@ -56,9 +56,7 @@ func TestKeyOfAStore(t *testing.T) {
 func TestKeyThatOthersMayKnow(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	users, err := Key("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	const known = "a key that is long enough"
 	for name, make := range map[string]func(path string) error{
 		"a link": func(path string) error {

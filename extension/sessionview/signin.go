@@ -95,20 +95,15 @@ func (s *signIn) pass(w http.ResponseWriter, r *http.Request) {
 			r.Header.Set("Authorization", "Bearer "+string(token))
 		}
 	}
-	if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
-		// Of a scheme that a browser knows it asks by itself.
-		to := r.URL.RequestURI()
-		switch code, scheme := s.ask(r, r.Header.Get("Authorization")); {
-		case code != http.StatusUnauthorized || scheme != "" && scheme != bearer:
-		case s.key != nil:
-			s.page(w, r, to, "", http.StatusUnauthorized)
-			return
-		default:
-			http.Redirect(w, r, signInPath+"?to="+url.QueryEscape(to), http.StatusSeeOther)
-			return
-		}
+	to := r.URL.RequestURI()
+	switch browser := r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"); {
+	case !browser || s.ask(r, r.Header.Get("Authorization")) != http.StatusUnauthorized:
+		s.next.ServeHTTP(w, r)
+	case s.key != nil:
+		s.page(w, r, to, "", http.StatusUnauthorized)
+	default:
+		http.Redirect(w, r, signInPath+"?to="+url.QueryEscape(to), http.StatusSeeOther)
 	}
-	s.next.ServeHTTP(w, r)
 }
 
 // take keeps the token of the form in a cookie, if it is valid.
@@ -137,15 +132,15 @@ func (s *signIn) keep(w http.ResponseWriter, token string) {
 func notPrinted(c rune) bool { return c <= ' ' || c > '~' }
 
 func (s *signIn) valid(r *http.Request, token string) bool {
-	code, _ := s.ask(r, bearer+" "+token)
+	code := s.ask(r, bearer+" "+token)
 	return code != http.StatusUnauthorized && code != http.StatusForbidden
 }
 
-// ask returns how the authenticator answers a request with these credentials, and the scheme that it wants.
-func (s *signIn) ask(r *http.Request, credentials string) (code int, scheme string) {
+// ask returns how the authenticator answers a request with these credentials.
+func (s *signIn) ask(r *http.Request, credentials string) (code int) {
 	ask, err := http.NewRequestWithContext(r.Context(), http.MethodGet, AddressPath, nil)
 	if err != nil {
-		return http.StatusUnauthorized, bearer
+		return http.StatusUnauthorized
 	}
 	ask.Host, ask.RemoteAddr, ask.TLS, ask.Header = r.Host, r.RemoteAddr, r.TLS, r.Header.Clone()
 	ask.Header.Del("Authorization")
@@ -154,10 +149,10 @@ func (s *signIn) ask(r *http.Request, credentials string) (code int, scheme stri
 	}
 	a := answer{header: make(http.Header)}
 	s.next.ServeHTTP(&a, ask)
-	return a.code, a.header.Get("WWW-Authenticate")
+	return a.code
 }
 
-// answer is a ResponseWriter that keeps the status and the header alone.
+// answer is a ResponseWriter that keeps the status alone.
 type answer struct {
 	code   int
 	header http.Header
@@ -324,19 +319,32 @@ func Address(scheme string, at net.Addr, key string) *url.URL {
 // keyed answers requests that have the key as their bearer token with next. Without a key nobody is answered.
 func keyed(key func() string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), bearer+" ")
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		want := key()
 		if want == "" {
 			web.WriteProblem(w, errNone)
 			return
 		}
-		if ok && subtle.ConstantTimeCompare([]byte(token), []byte(want)) == 1 {
+		if strings.EqualFold(scheme, bearer) && subtle.ConstantTimeCompare([]byte(token), []byte(want)) == 1 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		w.Header().Set("WWW-Authenticate", bearer)
-		web.WriteProblem(w, web.NewProblem("unauthorized", http.StatusUnauthorized, "Authorization",
-			"send Authorization: Bearer KEY, with the key in the file beside the store that has the suffix .key",
-			"the request has no key of the user whose sessions these are, or a wrong one"))
+		unauthorized(w, "send Authorization: Bearer KEY, with the key in the file beside the store that has the suffix .key",
+			"the request has no key of the user whose sessions these are, or a wrong one")
 	})
+}
+
+// refuse answers a request that the collector's server refused: its authenticator, or what unpacks bodies.
+func refuse(w http.ResponseWriter, _ *http.Request, reason string, status int) {
+	if status == http.StatusUnauthorized {
+		unauthorized(w, "send Authorization: Bearer TOKEN, with a token of the collector's configuration",
+			"the request has no token that is valid: "+reason)
+		return
+	}
+	web.WriteProblem(w, web.NewProblem(web.CodeInvalid, status, "", "", reason))
+}
+
+func unauthorized(w http.ResponseWriter, remedy, what string) {
+	w.Header().Set("WWW-Authenticate", bearer)
+	web.WriteProblem(w, web.NewProblem("unauthorized", http.StatusUnauthorized, "Authorization", remedy, what))
 }

@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -73,7 +74,13 @@ var _ extension.Extension = (*view)(nil)
 func (v *view) handler() http.Handler { return guard(&v.config.Allowed, http.HandlerFunc(v.answer)) }
 
 func (v *view) Start(ctx context.Context, host component.Host) (err error) {
-	v.http, err = v.config.Server.ToServer(ctx, host.GetExtensions(), v.settings, v.handler())
+	front := &signIn{secure: v.config.Server.TLS.HasValue()}
+	handler := v.handler()
+	if !v.config.Server.Auth.HasValue() {
+		front.key, handler = v.key, keyed(v.key, handler)
+	}
+	v.http, err = v.config.Server.ToServer(ctx, host.GetExtensions(), v.settings, handler,
+		confighttp.WithErrorHandler(refuse))
 	if err != nil {
 		return err
 	}
@@ -87,15 +94,14 @@ func (v *view) Start(ctx context.Context, host component.Host) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for readers of sessions: %w", err)
 	}
-	scheme, secure := "http", v.config.Server.TLS.HasValue()
-	if secure {
+	scheme := "http"
+	if front.secure {
 		scheme = "https"
 	}
-	front := &signIn{next: v.http.Handler, secure: secure}
-	if !v.config.Server.Auth.HasValue() {
-		front.key, front.next = v.key, keyed(v.key, v.http.Handler)
+	if front.key != nil {
 		v.address = func(key string) *url.URL { return Address(scheme, l.Addr(), key) }
 	}
+	front.next = v.http.Handler
 	v.http.Handler = guard(&v.config.Allowed, front)
 	limit(v.http)
 	v.serve(v.http, l)
@@ -238,8 +244,8 @@ type Config struct {
 	// Server is not embedded: Config would have its method Unmarshal, which reads nothing else.
 	Server confighttp.ServerConfig `mapstructure:",squash"`
 
-	// Allowed has the names that clients may call the server by, and the pages that may send requests, besides those
-	// of this machine.
+	// Allowed has the names that clients may call the server by, besides those of this machine, and the pages that may
+	// read: those of its origins, and of those that the server's cors allows.
 	Allowed hostcheckextension.Config `mapstructure:",squash"`
 
 	// NoSocket leaves out the Unix socket beside the store. Then commands of agenttrace cannot change sessions while
@@ -289,13 +295,27 @@ service:
   extensions: [bearertokenauth, session_view]`, c.Server.NetAddr.Endpoint, c.Server.NetAddr.Endpoint)
 }
 
+// share has pages of the origins of either setting both let in and allowed to read, with a token in the header.
+func (c *Config) share() {
+	if !c.Server.CORS.HasValue() && len(c.Allowed.AllowedOrigins) == 0 {
+		return
+	}
+	cors := c.Server.CORS.GetOrInsertDefault()
+	cors.AllowedOrigins = slices.Concat(cors.AllowedOrigins, c.Allowed.AllowedOrigins)
+	c.Allowed.AllowedOrigins = cors.AllowedOrigins
+	cors.AllowedHeaders = slices.Concat(cors.AllowedHeaders, []string{"Accept", "Authorization", "Content-Type",
+		"If-None-Match", "Last-Event-ID", "X-Requested-With"})
+}
+
 var componentType = component.MustNewType("session_view")
 
 // NewFactory returns the factory of the extension.
 func NewFactory() extension.Factory {
 	return extension.NewFactory(componentType, createDefaultConfig,
 		func(_ context.Context, set extension.Settings, c component.Config) (extension.Extension, error) {
-			return &view{config: c.(*Config), settings: set.TelemetrySettings, version: set.BuildInfo.Version}, nil
+			config := *c.(*Config)
+			config.share()
+			return &view{config: &config, settings: set.TelemetrySettings, version: set.BuildInfo.Version}, nil
 		}, component.StabilityLevelAlpha)
 }
 

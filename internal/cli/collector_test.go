@@ -90,16 +90,12 @@ func TestEvaluationsBecomeScores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	c := collecting(t, path, collector.Options{Store: path})
 	archive, err := txtar.ParseFile("testdata/evaluations.otlp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	send := func() {
 		for _, request := range archive.Files {
 			url := "http://" + c.HTTPEndpoint() + "/v1/" + strings.Fields(request.Name)[0]
 			resp, err := http.Post(url, "application/json", bytes.NewReader(request.Data))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if resp.Body.Close(); resp.StatusCode != http.StatusOK {
 				t.Fatalf("%s: %s", request.Name, resp.Status)
 			}
@@ -137,9 +133,7 @@ func TestScoresOfTheSDKAreStoredAndExported(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
 	t.Setenv("OTEL_SERVICE_NAME", "coder")
 	shutdown, err := setup.Init(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
 	session := tracer.NewSession(t.Context(), agenttrace.SessionOptions{ID: "ses_scored", Agent: "coder"})
 	ctx, run := session.StartRun(t.Context(), agenttrace.RunOptions{})
@@ -271,19 +265,13 @@ func deliverAgain(t *testing.T, endpoints ...string) (stop func()) {
 func selfSigned(t *testing.T) (certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
 		BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	write := func(name, kind string, b []byte) string {
 		path := filepath.Join(t.TempDir(), name)
 		testscale.WriteFile(t, path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
@@ -296,9 +284,7 @@ func selfSigned(t *testing.T) (certificate, key string) {
 func collecting(t *testing.T, path string, o collector.Options) *collector.Running {
 	t.Helper()
 	c, err := collector.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

@@ -94,6 +94,7 @@ type newCase struct {
 	filters
 	Case, Expected string
 	Turn           int
+	turn           *int // nil if it is not given
 	Answers        bool
 }
 
@@ -104,13 +105,14 @@ func newDatasetAdd(name string) *cobra.Command {
 		if len(args) == 0 {
 			return usagef("dataset %s needs the name of the set, and sessions or filters", name)
 		}
+		x.turn = placeOf(cmd, "", nil, &x.Turn).Turn
 		selects := x.given(cmd)
 		switch {
 		case args[0] == "":
 			return usagef("the name of the data set is empty; give one")
 		case selects == (len(args) > 1):
 			return usagef("name sessions after the set, or add filters; one of them")
-		case (x.Turn != 0 || x.Case != "") && (selects || len(args) > 2):
+		case (x.turn != nil || x.Case != "") && (selects || len(args) > 2):
 			return usagef("--turn and --case are for one session; name it")
 		}
 		if err := x.read(cmd); err != nil {
@@ -156,7 +158,7 @@ func (x *newCase) add(ctx context.Context, s store.Service, set, id string) erro
 		return err
 	}
 	last := doc.LastTurn()
-	if x.Turn != 0 {
+	if x.turn != nil {
 		if last = doc.Turn(x.Turn); last == nil {
 			return doc.NoTurn(x.Turn)
 		}
@@ -169,7 +171,7 @@ func (x *newCase) add(ctx context.Context, s store.Service, set, id string) erro
 	}
 	n := store.Annotation{Kind: store.AnnotationTag, Name: gate.TagDataset + set, Label: x.Case, Comment: expected,
 		Author: author()}
-	if n.MessageID, _, err = web.AnnotationTarget(ctx, s, id, x.Turn, ""); err == nil {
+	if n.MessageID, _, err = web.AnnotationTarget(ctx, s, id, x.turn, ""); err == nil {
 		_, err = web.AddAnnotation(ctx, s, id, n)
 	}
 	return err
@@ -380,7 +382,7 @@ func newBlame() *cobra.Command {
 					continue
 				}
 				isGood := run.Passed && (len(g.gate.Assertions) > 0 || run.Figures["errors"] == 0)
-				isBad := !isGood
+				isBad := !isGood && !run.Unfinished
 				if len(g.Good) > 0 {
 					isGood, isBad = run.HasTag(g.Good...), run.HasTag(g.Bad...)
 				}

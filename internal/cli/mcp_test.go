@@ -6,15 +6,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// TestMCP: an agent looks up past sessions with a client of the protocol, and what it asks for wrongly is explained.
+// TestMCP: an agent looks up past sessions with a client of the protocol, and what it asks for wrongly is explained. When
+// the store is deleted, nothing is read of the old file or written to a new one.
 func TestMCP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	newStore(t, path, fixture())
@@ -22,15 +25,12 @@ func TestMCP(t *testing.T) {
 	cmd.Env = append(os.Environ(), "AGENTTRACE_STORE="+path, "TZ=UTC")
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	connected, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer connected.Close()
 	tools, err := connected.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	called := map[string]bool{}
+	const gone = "the file was moved or replaced; put it back or restart"
 	for _, test := range []struct {
 		tool  string
 		args  map[string]any
@@ -67,10 +67,16 @@ func TestMCP(t *testing.T) {
 		{"diff_sessions", map[string]any{"a": main, "b": main}, nil, false},
 		{"score_session", map[string]any{"session": main, "turn": 1, "name": "quality", "value": 0.5, "label": "fair",
 			"explanation": "it helps"}, []string{"quality=0.5 fair: it helps"}, false},
+		{"score_session", map[string]any{"session": main, "turn": 0, "name": "quality", "value": 1},
+			[]string{"has no turn 0; its turns are 1 to"}, true},
 		{"score_session", map[string]any{"session": main, "name": "quality"}, []string{"needs a value or a label"}, true},
 		{"read_session", map[string]any{"session": main, "from": 1, "to": 1}, []string{"quality=0.5 fair"}, false},
+		{"list_sessions", map[string]any{"limit": 2}, []string{gone}, true},
+		{"score_session", map[string]any{"session": main, "name": "quality", "value": 1}, []string{gone}, true},
 	} {
-		called[test.tool] = true
+		if called[test.tool] = true; slices.Contains(test.want, gone) {
+			_ = os.Remove(path)
+		}
 		result, err := connected.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: test.args})
 		if err != nil {
 			t.Errorf("%s %v: %v", test.tool, test.args, err)
@@ -88,6 +94,9 @@ func TestMCP(t *testing.T) {
 				t.Errorf("%s %v: no %q in\n%s", test.tool, test.args, want, text)
 			}
 		}
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a new store was made")
 	}
 	for _, tool := range tools.Tools {
 		if !called[tool.Name] {
@@ -114,9 +123,7 @@ func TestAToolsListIsWholeWhateverIsAskedFor(t *testing.T) {
 		`{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`,
 		2, "tools/call", `{"name":"list_sessions","arguments":{"limit":300}}`))
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	answer := decode[struct {
 		Result struct{ Content []struct{ Text string } }

@@ -385,7 +385,7 @@ func newMCP() *cobra.Command {
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			b := web.Backend{Sessions: r, Author: cmp.Or(os.Getenv(envAuthor), "mcp")}
 			if x.Scores {
-				b.Change = changer(cmd)
+				b.Change = changer(cmd, r)
 			}
 			c := mcpCalls{open: make(map[jsonrpc.ID]bool)}
 			c.answered.L = &c
@@ -403,17 +403,20 @@ type mcpCalls struct {
 	open     map[jsonrpc.ID]bool
 }
 
-// note notes the messages in a line of the client's or of the server's, which may be a batch, and returns them.
-func (c *mcpCalls) note(line []byte, client bool) (messages []json.RawMessage) {
+// note notes the messages in a line of the client's or of the server's, which may be a batch, and returns them, and
+// the answers to what is none.
+func (c *mcpCalls) note(line []byte, client bool) (messages [][]byte, refusals []byte) {
 	c.Lock()
 	defer c.Unlock()
 	var batch []json.RawMessage
-	if json.Unmarshal(line, &batch) != nil {
+	if json.Unmarshal(line, &batch) != nil || len(batch) == 0 {
 		batch = []json.RawMessage{line}
 	}
 	for _, text := range batch {
 		message, err := jsonrpc.DecodeMessage(text)
-		if err != nil || !json.Valid(text) {
+		response, answers := message.(*jsonrpc.Response)
+		if err != nil || !json.Valid(text) || answers && response.Result == nil && response.Error == nil {
+			refusals = append(refusals, refusal(text)...)
 			continue
 		}
 		messages = append(messages, text)
@@ -433,7 +436,18 @@ func (c *mcpCalls) note(line []byte, client bool) (messages []json.RawMessage) {
 			}
 		}
 	}
-	return messages
+	return messages, refusals
+}
+
+// refusal is the answer to a text that is no message of JSON-RPC, with the id that it has.
+func refusal(text []byte) []byte {
+	code, reason, id := jsonrpc.CodeInvalidRequest, "Invalid Request", "null"
+	if !json.Valid(text) {
+		code, reason = jsonrpc.CodeParseError, "Parse error"
+	} else if of := gjson.GetBytes(text, "id"); of.Type == gjson.String || of.Type == gjson.Number {
+		id = of.Raw
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`+"\n", id, code, reason)
 }
 
 // Write writes what the server sends. Nobody waits for more of it after an error.
@@ -452,20 +466,21 @@ func (c *mcpCalls) Write(line []byte) (int, error) {
 func (c *mcpCalls) Close() error { return os.Stdout.Close() }
 
 // messages is the standard input with a message in each line. At others the server would end: at a batch with
-// notifications, or at what a shell's profile prints.
+// notifications, or at what a shell's profile prints. So they are answered here.
 func (c *mcpCalls) messages(cmd *cobra.Command) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
 		lines := bufio.NewScanner(cmd.InOrStdin())
 		for lines.Buffer(nil, mcp.DefaultMaxLineLength); lines.Scan(); {
 			line := bytes.TrimSpace(lines.Bytes())
-			all := c.note(line, true)
+			if len(line) == 0 {
+				continue
+			}
+			all, refusals := c.note(line, true)
 			for _, message := range all {
 				_, _ = w.Write(append(message, '\n'))
 			}
-			if len(all) == 0 && len(line) > 0 {
-				_ = note(cmd, "agenttrace: a line of %d bytes that is no message of JSON-RPC is left out\n", len(line))
-			}
+			_, _ = os.Stdout.Write(refusals) // a client that is gone needs none
 		}
 		c.Lock()
 		for len(c.open) > 0 {

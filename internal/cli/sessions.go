@@ -356,12 +356,14 @@ type editor struct {
 	Title                           string
 	Archive, Unarchive, List, JSON  bool
 	Turn                            int
+	turn                            *int // nil if it is not given
 	Part, Comment, Author           string
 	Tag, Untag, Score, Note, Remove []string
 }
 
 // check finds what on the command line contradicts itself.
 func (e *editor) check(cmd *cobra.Command) error {
+	e.turn = placeOf(cmd, "part", &e.Part, &e.Turn).Turn
 	sets := len(e.Tag) + len(e.Score)
 	given := cmd.Flags().Changed
 	e.Title = strings.ToValidUTF8(strings.TrimSpace(e.Title), "\uFFFD")
@@ -370,6 +372,8 @@ func (e *editor) check(cmd *cobra.Command) error {
 	switch {
 	case e.Title == "" && given("title"):
 		return usagef("the title is empty; give one")
+	case len(e.Title) > store.MaxAnnotation:
+		return usagef("the title is too long; give at most %d bytes", store.MaxAnnotation)
 	case !e.List && !changes:
 		return usagef("edit has nothing to do; add --title, --archive, --unarchive, --tag, --untag, --score, --note, " +
 			"--remove or --list")
@@ -414,7 +418,7 @@ func author() string {
 }
 
 func (e *editor) annotations(ctx context.Context, r store.Reader, id string) ([]store.Annotation, error) {
-	message, part, err := web.AnnotationTarget(ctx, r, id, e.Turn, e.Part)
+	message, part, err := web.AnnotationTarget(ctx, r, id, e.turn, e.Part)
 	if err != nil {
 		return nil, err
 	}

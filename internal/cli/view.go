@@ -97,7 +97,7 @@ func servePages(cmd *cobra.Command, r document.Reader, traceURL, path string, po
 	changes := web.NewCounter(f)
 	defer changes.Close()
 	backend := web.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
-		Change: changer(cmd)}
+		Change: changer(cmd, r)}
 	if err := keepPrices(cmd, &backend); err != nil {
 		return err
 	}
@@ -150,13 +150,20 @@ func listen(cmd *cobra.Command, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// changer returns how requests change the store, one after the other so that they do not lock each other out.
-func changer(cmd *cobra.Command) func(context.Context, func(context.Context, store.Service) error) error {
+// changer returns how requests change the store that they read, one after the other so that they do not lock each other
+// out.
+func changer(cmd *cobra.Command, r document.Reader) func(context.Context,
+	func(context.Context, store.Service) error) error {
 	var mu sync.Mutex
 	return func(ctx context.Context, fn func(context.Context, store.Service) error) error {
 		mu.Lock()
 		defer mu.Unlock()
-		s, err := openWriter(cmd, true)
+		if file, ok := r.Reader.(interface{ InPlace() error }); ok {
+			if err := file.InPlace(); err != nil {
+				return err
+			}
+		}
+		s, err := openWriter(cmd, false)
 		if err != nil {
 			return err
 		}

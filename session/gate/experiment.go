@@ -18,9 +18,11 @@ import (
 
 // Experiment is a set of runs, in figures. Its JSON is a stable format.
 type Experiment struct {
-	Name  string `json:"name"`
-	Runs  int    `json:"runs"`
-	Cases int    `json:"cases"`
+	Name string `json:"name"`
+	Runs int    `json:"runs"`
+	// Unfinished are the runs that have not ended, which Passed and Changed leave out.
+	Unfinished int `json:"unfinished,omitempty"`
+	Cases      int `json:"cases"`
 	// Passed, Figures and Scores are means over the runs that have them, with an interval of 95 %.
 	Passed  Estimate            `json:"passed"`
 	Figures map[string]Estimate `json:"figures"`
@@ -69,6 +71,7 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 		}
 		cases := byCase(of)
 		e.Runs, e.Cases, e.Passed = len(of), len(cases), estimate(passes(of))
+		e.Unfinished = e.Runs - e.Passed.Runs
 		for _, figure := range figures {
 			if v := values(of, figure); len(v) > 0 {
 				e.Figures[figure] = estimate(v)
@@ -84,9 +87,9 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 			e.Scores[score] = estimate(v)
 		}
 		for _, of := range slices.Sorted(maps.Keys(cases)) {
-			was, now := mean(passes(before[of])), mean(passes(cases[of]))
-			if before[of] != nil && was != now {
-				e.Changed = append(e.Changed, CaseChange{of, was, now})
+			was, now := passes(before[of]), passes(cases[of])
+			if len(was) > 0 && len(now) > 0 && mean(was) != mean(now) {
+				e.Changed = append(e.Changed, CaseChange{of, mean(was), mean(now)})
 			}
 		}
 		before = cases
@@ -95,8 +98,11 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 	return all, nil
 }
 
-// passes has 1 for each run that passed, and 0 for the others.
-func passes(runs []*Run) []float64 { return ones(runs, func(r *Run) bool { return r.Passed }) }
+// passes has 1 for each run that passed, and 0 for the others that have ended.
+func passes(runs []*Run) []float64 {
+	ended := slices.DeleteFunc(slices.Clone(runs), func(r *Run) bool { return r.Unfinished })
+	return ones(ended, func(r *Run) bool { return r.Passed })
+}
 
 // ones has 1 for each run that is so, and 0 for the others.
 func ones(runs []*Run, is func(*Run) bool) []float64 {
@@ -147,7 +153,11 @@ func Rows(all []Experiment) [][]string {
 	rows := [][]string{heads}
 	for i := range all {
 		e := &all[i]
-		row := []string{document.OneLine(e.Name), fmt.Sprint(e.Runs), fmt.Sprint(e.Cases), e.Passed.text(percents)}
+		runs := fmt.Sprint(e.Runs)
+		if e.Unfinished > 0 {
+			runs += fmt.Sprintf(" (%d unfinished)", e.Unfinished)
+		}
+		row := []string{document.OneLine(e.Name), runs, fmt.Sprint(e.Cases), e.Passed.text(percents)}
 		for _, c := range columns {
 			row = append(row, e.Figures[c.figure].text(c.text))
 		}

@@ -172,7 +172,7 @@ func (run *Run) value(name string) (v float64, known bool) {
 		if run.Passed {
 			return -1, true
 		}
-		return 0, true
+		return 0, !run.Unfinished
 	}
 	if score, ok := strings.CutPrefix(name, "score "); ok {
 		v, known = run.Scores[score]

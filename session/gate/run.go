@@ -29,8 +29,10 @@ type Run struct {
 	Expected string `json:"expected,omitempty"`
 	// Outcome is what a list shows of the session: see [document.Item].
 	Outcome string `json:"outcome"`
-	// Passed reports that the session ended well, and that no assertion fails that must hold for all sessions.
+	// Passed reports that the session has ended, and well, and that no assertion fails that must hold for all sessions.
 	Passed bool `json:"passed"`
+	// Unfinished reports that the session is at work or waits: it has not passed yet, nor failed.
+	Unfinished bool `json:"unfinished,omitempty"`
 	// Figures are numbers by the names that [Figures] lists; what is not known is not in it. Scores are by name.
 	Figures map[string]float64 `json:"figures"`
 	Scores  map[string]float64 `json:"scores,omitempty"`
@@ -148,8 +150,11 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 	run := &Run{SessionID: doc.Session.ID, Title: document.Name(doc.Session.Title, doc.Session.Opening),
 		Outcome: string(doc.Status.State), Figures: map[string]float64{}, Scores: map[string]float64{},
 		Failures: map[int]Failure{}, tags: tags}
-	if s := doc.Status.State; s == document.ActivityIdle || s == document.ActivityUnknown {
+	switch s := doc.Status.State; {
+	case s == document.ActivityIdle, s == document.ActivityUnknown:
 		run.Outcome = cmp.Or(string(doc.Session.State), run.Outcome)
+	case s == document.ActivityBusy, s == document.ActivityRetrying, s.Waiting():
+		run.Unfinished = true
 	}
 	run.Experiment, run.Case = ExperimentOf(row, tags)
 	for i := range tags {
@@ -197,7 +202,7 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 			run.Failures[i] = *f
 		}
 	}
-	run.Passed = !slices.Contains(bad, run.Outcome)
+	run.Passed = !run.Unfinished && !slices.Contains(bad, run.Outcome)
 	for i := range run.Failures {
 		run.Passed = run.Passed && g.Assertions[i].Share < 1
 	}

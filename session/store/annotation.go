@@ -53,7 +53,8 @@ const (
 	AnnotationScore AnnotationKind = "score"
 )
 
-// MaxAnnotation is the length in bytes up to which the name, label, comment and author of an annotation are accepted.
+// MaxAnnotation is the length in bytes up to which the name, label, comment and author of an annotation are accepted,
+// and a title that a person gives.
 const MaxAnnotation = 64 << 10
 
 // AnnotationKey is the key of an [Annotation].

@@ -61,13 +61,9 @@ func open(t testing.TB) *sqlite.Store {
 	if err == nil {
 		err = os.WriteFile(path, content, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -104,9 +100,7 @@ func newSite(t testing.TB, remote bool) *site {
 func (s *site) ask(method, path, body string, header ...string) (*http.Response, []byte) {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), method, s.URL+path, strings.NewReader(body))
-	if err != nil {
-		s.Fatal(err)
-	}
+	testscale.Must(s, err)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -114,9 +108,7 @@ func (s *site) ask(method, path, body string, header ...string) (*http.Response,
 		r.Header.Set(header[i], header[i+1])
 	}
 	answer, err := s.Client().Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testscale.Must(s, err)
 	defer answer.Body.Close()
 	content, err := io.ReadAll(answer.Body)
 	if err != nil {
@@ -228,9 +220,7 @@ func examples(t testing.TB, s store.Reader) map[string][]string {
 	before := "last"
 	for _, row := range storetest.Sessions(t, s) {
 		doc, err := document.Load(t.Context(), s, row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, what := range []string{"", "/document", "/replay", "/rows", "/status", "/annotations", "/decisions",
 			"/spans"} {
 			add("sessions/{id}"+what, row.ID)
@@ -284,15 +274,11 @@ type documented struct {
 func (d *documented) schema(t testing.TB, of json.RawMessage) *jsonschema.Resolved {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"$defs": d.Components.Schemas, "allOf": []any{of}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var s jsonschema.Schema
 	testscale.Must(t, json.Unmarshal(bytes.ReplaceAll(text, []byte("#/components/schemas/"), []byte("#/$defs/")), &s))
 	resolved, err := s.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return resolved
 }
 
@@ -379,6 +365,10 @@ func TestListsContinue(t *testing.T) {
 				address += "&cursor=" + url.QueryEscape(next)
 			}
 			s.get(address, &page)
+			if page.Next != "" {
+				next = url.QueryEscape(page.Next)
+				s.fails(http.MethodGet, Prefix+"sessions?errors=true&cursor="+next, "", 400, CodeInvalid, "cursor")
+			}
 			if items = append(items, page.Sessions...); page.Next == "" {
 				break
 			}

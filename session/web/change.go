@@ -33,12 +33,13 @@ func (a *Backend) update(ctx context.Context, s store.Service, p sessionPath, c 
 		if title = clean(*c.Title); title == "" {
 			return item, Invalidf("title", "give a title", "the title is empty")
 		}
+		err = checkTitle(title)
 	}
 	if c.Title == nil && c.Archived == nil {
 		return item, Invalidf("", "give title or archived", "there is nothing to change")
 	}
 	now := time.Now()
-	if c.Title != nil {
+	if c.Title != nil && err == nil {
 		err = s.SetTitle(ctx, p.ID, title, now)
 	}
 	if err == nil && c.Archived != nil {
@@ -58,6 +59,14 @@ func (a *Backend) update(ctx context.Context, s store.Service, p sessionPath, c 
 	return items[0], nil
 }
 
+// checkTitle returns what is wrong with a title that a person gives: those of sources are stored as they are.
+func checkTitle(title string) error {
+	if len(title) > store.MaxAnnotation {
+		return Invalidf("title", fmt.Sprintf("give at most %d bytes", store.MaxAnnotation), "title is too long")
+	}
+	return nil
+}
+
 // clean is a text as it is stored: without space around it, in UTF-8, and without NUL.
 func clean(text string) string {
 	return strings.ToValidUTF8(strings.TrimSpace(strings.ReplaceAll(text, "\x00", "\uFFFD")), "\uFFFD")
@@ -75,7 +84,7 @@ type newAnnotation struct {
 	Label   string   `json:"label,omitempty"`
 	Comment string   `json:"comment,omitempty"`
 	// Turn or PartID is the target; without them it is the session.
-	Turn   int    `json:"turn,omitempty"`
+	Turn   *int   `json:"turn,omitempty"`
 	PartID string `json:"part_id,omitempty"`
 	Author string `json:"author,omitempty"`
 }
@@ -103,9 +112,7 @@ func (b *newAnnotation) check(row *store.Annotation) error {
 		return Invalidf("value", "give a number", "a score needs a value or a label")
 	case row.Kind != score && (b.Value != nil || row.Label != ""):
 		return Invalidf("value", "leave it out", "a value and a label are for scores")
-	case b.Turn < 0:
-		return Invalidf("turn", "count turns from 1", "turn is %d", b.Turn)
-	case b.Turn > 0 && b.PartID != "":
+	case b.Turn != nil && b.PartID != "":
 		return Invalidf("turn", "give one of them", "turn and part_id exclude each other")
 	}
 	return nil
@@ -370,7 +377,7 @@ func (c *Conversation) Fork(ctx context.Context, s store.Service, at Place, titl
 		return nil, Invalidf("", "there is nothing to copy", "session %s has no message that is seen", c.ID)
 	}
 	point, err := c.at(at, "")
-	switch {
+	switch err = cmp.Or(err, checkTitle(title)); {
 	case err != nil:
 		return nil, err
 	case point == nil:
@@ -557,9 +564,9 @@ func (a *Annotator) put(n store.Annotation) (*store.Annotation, error) {
 
 // AnnotationTarget returns the message and the part to annotate: a part by its id, or a turn by its number, which is
 // annotated at its user message. With neither it is the session, and both are empty.
-func AnnotationTarget(ctx context.Context, r store.Reader, id string, turn int, part string) (message, partID string,
+func AnnotationTarget(ctx context.Context, r store.Reader, id string, turn *int, part string) (message, partID string,
 	_ error) {
-	if turn == 0 && part == "" {
+	if turn == nil && part == "" {
 		return "", "", nil
 	}
 	t, err := r.Transcript(ctx, id)
@@ -573,10 +580,9 @@ func AnnotationTarget(ctx context.Context, r store.Reader, id string, turn int, 
 		return "", "", Invalidf("part_id", "its JSON has their ids", "session %s has no part %q", id, part)
 	}
 	doc := document.Build(document.Input{Transcript: t})
-	of := doc.Turn(turn)
+	of := doc.Turn(*turn)
 	if of == nil {
-		return "", "", Invalidf("turn", fmt.Sprintf("its turns are 1 to %d", len(doc.Turns)),
-			"session %s has no turn %d", id, turn)
+		return "", "", doc.NoTurn(*turn)
 	}
 	return cmp.Or(of.Question(), of.Messages[0]).ID, "", nil
 }

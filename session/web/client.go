@@ -463,7 +463,7 @@ func (a *api) callStore(w http.ResponseWriter, r *http.Request, p storeMethod) e
 	}
 	var args []json.RawMessage
 	if err := d.Decode(&args); err != nil {
-		return bodyProblem(err, new(struct{}))
+		return bodyProblem(err)
 	}
 	in := []reflect.Value{{}, {}} // the receiver and the context
 	if len(args) != method.Type.NumIn()-len(in) {
@@ -472,7 +472,7 @@ func (a *api) callStore(w http.ResponseWriter, r *http.Request, p storeMethod) e
 	for i, text := range args {
 		arg := reflect.New(method.Type.In(i + 2))
 		if err := json.Unmarshal(text, arg.Interface()); err != nil {
-			return bodyProblem(err, new(struct{}))
+			return bodyProblem(err)
 		}
 		in = append(in, arg.Elem())
 	}

@@ -37,16 +37,12 @@ func (s *site) listen(path, after string) *listener {
 	ctx, cancel := context.WithCancel(s.Context())
 	s.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+Prefix+path, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testscale.Must(s, err)
 	if after != "" {
 		r.Header.Set("Last-Event-ID", after)
 	}
 	answer, err := s.Client().Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testscale.Must(s, err)
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" {
 		s.Fatalf("%s: status %d, content %s", path, answer.StatusCode, answer.Header.Get("Content-Type"))
 	}
@@ -154,9 +150,7 @@ func TestASessionThatChangesIsAnEvent(t *testing.T) {
 
 func (s *site) setTitle(id, title string) {
 	s.Helper()
-	if err := s.store.SetTitle(s.Context(), id, title, time.Now()); err != nil {
-		s.Fatal(err)
-	}
+	testscale.Must(s, s.store.SetTitle(s.Context(), id, title, time.Now()))
 }
 
 func TestAClientOfAnotherServerBeginsAgain(t *testing.T) {
@@ -192,9 +186,7 @@ func TestTheEndOfASessionIsFollowed(t *testing.T) {
 	if err == nil {
 		_, err = s.store.Rewind(t.Context(), id, end.From.ID, time.Now())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	got := l.until("turn", func(data string) bool { return strings.Contains(data, `"hidden":true`) })
 	if err := json.Unmarshal([]byte(got[len(got)-1].data), &turn); err != nil || turn.Number != 4 {
 		t.Errorf("turn %d was hidden, want 4 (%v)", turn.Number, err)

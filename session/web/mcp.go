@@ -71,7 +71,7 @@ const scoreTool = "score_session"
 // scoreArgs are a score and what it is of.
 type scoreArgs struct {
 	Session     string   `json:"session" session:"" jsonschema:"id of the session"`
-	Turn        int      `json:"turn,omitempty" jsonschema:"number of the turn that is scored, if not the session"`
+	Turn        *int     `json:"turn,omitempty" jsonschema:"number of the turn that is scored, if not the session"`
 	PartID      string   `json:"part_id,omitempty" jsonschema:"id of the part that the score is of, such as a tool call"`
 	Name        string   `json:"name" jsonschema:"what is scored, such as quality"`
 	Value       *float64 `json:"value,omitempty" jsonschema:"the score as a number"`

@@ -133,22 +133,36 @@ func changing[P, B, R any](status int, do func(*api, context.Context, store.Serv
 // maxBody is the size in bytes up to which a body of JSON is accepted.
 const maxBody = 1 << 20
 
-// decodeBody reads the body of a request, one JSON object, into a pointer.
+// decodeBody reads the body of a request, one JSON object, into a pointer. Names of members have a case here.
 func decodeBody(w http.ResponseWriter, r *http.Request, to any) error {
 	d, err := jsonBody(w, r, maxBody)
 	if err != nil {
 		return err
 	}
-	d.DisallowUnknownFields()
-	if err = d.Decode(to); err == nil {
+	var body json.RawMessage
+	var given map[string]json.RawMessage
+	if err = d.Decode(&body); err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
+			err = json.Unmarshal(body, &given)
+		} else if err == nil {
 			err = errors.New("something follows the object")
 		}
 	}
-	return bodyProblem(err, to)
+	var members []string
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(to).Elem()) {
+		if member, _, _ := strings.Cut(f.Tag.Get("json"), ","); member != "" {
+			members = append(members, member)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(members, name) {
+			return Invalidf(name, "leave it out, or use "+strings.Join(members, ", "), "the body has no member %q", name)
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(body, to)
+	}
+	return bodyProblem(err)
 }
 
 // jsonBody returns a decoder of the body of a request, which has at most limit bytes.
@@ -162,8 +176,11 @@ func jsonBody(w http.ResponseWriter, r *http.Request, limit int64) (*json.Decode
 	return json.NewDecoder(http.MaxBytesReader(w, r.Body, limit)), nil
 }
 
-// bodyProblem is the error of a body that cannot be decoded.
-func bodyProblem(err error, to any) error {
+// bodyProblem is the error of a body that cannot be decoded, nil of one that can.
+func bodyProblem(err error) error {
+	if err == nil {
+		return nil
+	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 		want := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.String: "a string",
 			reflect.Struct: "an object", reflect.Map: "an object"}[wrong.Type.Kind()]
@@ -171,16 +188,6 @@ func bodyProblem(err error, to any) error {
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLargeProblem(tooLarge.Limit)
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		var members []string
-		for _, f := range reflect.VisibleFields(reflect.TypeOf(to).Elem()) {
-			if member, _, _ := strings.Cut(f.Tag.Get("json"), ","); member != "" {
-				members = append(members, member)
-			}
-		}
-		name = strings.Trim(name, `"`)
-		return Invalidf(name, "leave it out, or use "+strings.Join(members, ", "), "the body has no member %q", name)
 	}
 	return Invalidf("", "send one JSON object", "the body is not JSON: %v", err)
 }
@@ -464,16 +471,20 @@ func (s *score) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// cursor is a parameter that continues a list: when the last session of it was updated, and its id.
-type cursor struct{ *store.Cursor }
+// cursor is a parameter that continues a list: when the last session of it was updated, what the list is of, and the id
+// of that session.
+type cursor struct {
+	*store.Cursor
+	of string
+}
 
 func (c *cursor) UnmarshalText(text []byte) error {
-	at, id, ok := strings.Cut(string(text), ".")
-	ms, err := strconv.ParseInt(at, 10, 64)
-	if !ok || err != nil || id == "" {
-		return fmt.Errorf("use the next of an answer, or leave it out to begin at the first session")
+	fields := strings.SplitN(string(text), ".", 3)
+	ms, err := strconv.ParseInt(fields[0], 10, 64)
+	if err != nil || len(fields) < 3 || fields[2] == "" {
+		return errors.New("use the next of an answer, or leave it out to begin at the first session")
 	}
-	c.Cursor = &store.Cursor{UpdatedAt: ms, ID: id}
+	c.Cursor, c.of = &store.Cursor{UpdatedAt: ms, ID: fields[2]}, fields[1]
 	return nil
 }
 

@@ -230,10 +230,8 @@ func (v *pages) change(w http.ResponseWriter, r *http.Request) error {
 	err := v.Change(r.Context(), func(ctx context.Context, s store.Service) (err error) {
 		switch do := r.PostFormValue("do"); do {
 		case "title":
-			if text == "" {
-				return invalid("the title is empty; enter one")
-			}
-			return s.SetTitle(ctx, id, text, now)
+			_, err = v.update(ctx, s, of, sessionChange{Title: &text})
+			return err
 		case "archive", "unarchive":
 			return s.Archive(ctx, id, do == "archive", now)
 		case "remove":

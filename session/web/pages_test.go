@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/price"
@@ -72,9 +73,7 @@ type site struct {
 func newSite(t testing.TB, sessions ...*store.Imported) *site {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	for _, in := range sessions {
 		if _, err := s.Import(t.Context(), in); err != nil {
@@ -96,9 +95,7 @@ func newSite(t testing.TB, sessions ...*store.Imported) *site {
 func (s *site) get(path string, status int) (string, http.Header) {
 	s.Helper()
 	answer, err := s.Client().Get(s.URL + path)
-	if err != nil {
-		s.Fatal(err)
-	}
+	testscale.Must(s, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != status {
@@ -177,9 +174,7 @@ func TestFormsChangeASession(t *testing.T) {
 			form.Set(values[i], values[i+1])
 		}
 		answer, err := s.Client().PostForm(s.URL+"/s/ses_one", form)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		page, _ := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if failed := strings.Contains(string(page), "<h1>This request is not valid</h1>"); failed == (answer.StatusCode == 200) {
@@ -221,17 +216,19 @@ func TestNowShowsWhatATurnTakesPerMinute(t *testing.T) {
 	newSite(t, in).has("/now", "Busy", "1.2k tokens/min · $0.01", "since <time", "**Answer** 1")
 }
 
-// Sessions with the tag of an experiment are a row of it, which leads to them.
+// Sessions with the tag of an experiment are a row of it, which leads to them. One that waits has not passed yet.
 func TestExperimentsAreATable(t *testing.T) {
-	s := newSite(t, conversation("ses_a", 2))
+	waits := conversation("ses_one_waits", 1)
+	waits.Session.MetadataJSON = `{"status":{"state":"waiting_on_approval","at":1}}`
+	s := newSite(t, conversation("ses_a", 2), waits)
 	s.has("/experiments", "No experiments")
-	n := store.Annotation{SessionID: "ses_a", Kind: store.AnnotationTag, Name: "experiment:<b>", Label: "one",
-		CreatedAt: 1, UpdatedAt: 1}
-	n.Identify()
-	if err := s.store.Annotate(t.Context(), []store.Annotation{n}); err != nil {
-		t.Fatal(err)
+	for _, id := range []string{"ses_a", "ses_one_waits"} {
+		n := store.Annotation{SessionID: id, Kind: store.AnnotationTag, Name: "experiment:<b>", Label: "one",
+			CreatedAt: 1, UpdatedAt: 1}
+		n.Identify()
+		testscale.Must(t, s.store.Annotate(t.Context(), []store.Annotation{n}))
 	}
-	s.has("/experiments", `<a href="/sessions?children=1&amp;tag=experiment%3A%3Cb%3E">&lt;b&gt;</a>`, "100 %")
+	s.has("/experiments", `<a href="/sessions?children=1&amp;tag=experiment%3A%3Cb%3E">&lt;b&gt;</a>`, "<td>2 (1 unfinished)</td>", "100 %")
 	s.has("/sessions?children=1&tag=experiment%3A%3Cb%3E", "ses_a")
 }
 
@@ -264,9 +261,7 @@ func TestPricesAreFetchedOnRequest(t *testing.T) {
 	}{{http.StatusBadGateway, "the server answers 502 Bad Gateway; check the network and HTTPS_PROXY"},
 		{http.StatusOK, "~$7.00"}} {
 		answer, err := s.Client().PostForm(s.URL+"/prices", url.Values{"back": {"/stats?by=model"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		body, _ := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if answer.StatusCode != want.status || !strings.Contains(string(body), want.text) {

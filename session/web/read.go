@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -374,10 +375,21 @@ func (p *listParams) query(zone *time.Location) store.SessionQuery {
 // rows returns a part of the list of sessions, and the cursor that continues it, "" at its end.
 func (a *Backend) rows(ctx context.Context, p *listParams, zone *time.Location) (rows []session.Session, next string,
 	err error) {
+	list := *p
+	list.Limit, list.Cursor = 0, cursor{}
+	text, err := json.Marshal(list)
+	of := fmt.Sprintf("%.4x", sha256.Sum256(text))
+	if err == nil && p.Cursor.Cursor != nil && p.Cursor.of != of {
+		err = Invalidf("cursor", "leave it out to begin at the first session",
+			"cursor is of a list of other sessions, or in another order")
+	}
+	if err != nil {
+		return nil, "", err
+	}
 	rows, err = a.Sessions.Select(ctx, p.query(zone), p.Status)
 	if len(rows) > p.Limit {
 		rows = rows[:p.Limit]
-		next = fmt.Sprintf("%d.%s", rows[p.Limit-1].UpdatedAt, rows[p.Limit-1].ID)
+		next = fmt.Sprintf("%d.%s.%s", rows[p.Limit-1].UpdatedAt, of, rows[p.Limit-1].ID)
 	}
 	return rows, next, err
 }

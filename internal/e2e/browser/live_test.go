@@ -7,6 +7,7 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
@@ -59,6 +60,16 @@ func TestAnOpenSessionGrows(t *testing.T) {
 	b.click("#live button")
 	b.wait("innerHeight + scrollY >= document.documentElement.scrollHeight - 40")
 	b.wait("!document.querySelector('#live button')")
+
+	b.tolerate("404 (Not Found)")
+	tag := store.Annotation{SessionID: "ses_grows", Kind: store.AnnotationTag, Name: "wanted", CreatedAt: 1, UpdatedAt: 1}
+	tag.Identify()
+	testscale.Must(t, s.store.SetTitle(t.Context(), "ses_grows", "Renamed", time.Now()))
+	testscale.Must(t, s.store.Annotate(t.Context(), []store.Annotation{tag}))
+	b.wait("document.title.startsWith('Renamed') && document.querySelector('h1').innerText === 'Renamed'")
+	b.wait("document.querySelector('.session-head .chips').innerText.includes('wanted')")
+	testscale.Must(t, s.store.Delete(t.Context(), "ses_grows"))
+	b.wait("document.title + document.querySelector('#live').innerText === 'This session was deleted.'.repeat(2)")
 }
 
 func TestTextIsReadWhileItIsWritten(t *testing.T) {

@@ -46,8 +46,8 @@ type Options struct {
 	Synchronous string
 	// Outbox makes the store remember which sessions changed, for [Store.Outbox]; SpanOutbox, for [store.Store.Unsent].
 	Outbox, SpanOutbox bool
-	// MaxBytes limits the size of the file: a commit that would exceed it fails
-	// with store.ErrUnavailable, as on a full disk. 0 means no limit.
+	// MaxBytes limits the size of the file and of its log, which may exceed it by the changes of one transaction: a
+	// commit beyond it fails with store.ErrUnavailable, as on a full disk. 0 means no limit.
 	MaxBytes int64
 }
 
@@ -64,11 +64,15 @@ func checkPath(path string) error {
 	return nil
 }
 
-// openWriter opens or creates the database at path, which the caller has locked.
-func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, err error) {
+// logPages is how many pages the write-ahead log has before they are copied into the file.
+const logPages = 4000
+
+// openWriter opens or creates the database at path, which the caller has locked, and returns the size in bytes up to
+// which its log is to grow: in a file with a limit an eighth of that, if it is less.
+func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, log int64, err error) {
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
-		return nil, classify(fmt.Errorf("open store %s: %w", path, err))
+		return nil, 0, classify(fmt.Errorf("open store %s: %w", path, err))
 	}
 	defer func() {
 		if err != nil {
@@ -83,27 +87,34 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 	}
 	// The page size must be set before the first table, and before WAL.
 	if err := execute(conn, fmt.Sprintf("PRAGMA page_size = %d", pageSize), "PRAGMA busy_timeout = 5000"); err != nil {
-		return nil, openError(path, err)
+		return nil, 0, openError(path, err)
 	}
 	if err := checkOurs(conn, path, true); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	err = execute(conn, "PRAGMA journal_mode = WAL", "PRAGMA synchronous = "+synchronous, "PRAGMA foreign_keys = ON",
-		"PRAGMA secure_delete = ON", "PRAGMA cache_size = -16384", "PRAGMA wal_autocheckpoint = 4000",
+		"PRAGMA secure_delete = ON", "PRAGMA cache_size = -16384",
 		"PRAGMA temp_store = MEMORY")
 	if err == nil {
 		err = migrate(conn)
 	}
+	var size int64 // of an older file, or of another program's, another than ours
+	if err == nil {
+		size, err = pragmaInt(conn, "page_size")
+	}
+	pages := int64(logPages)
 	if err == nil && o.MaxBytes > 0 {
-		var size int64 // of an older file, or of another program's, another than ours
-		if size, err = pragmaInt(conn, "page_size"); err == nil {
-			err = execute(conn, fmt.Sprintf("PRAGMA max_page_count = %d", max(1, o.MaxBytes/size)))
-		}
+		pages = max(1, min(pages, o.MaxBytes/size/8))
+		err = execute(conn, fmt.Sprintf("PRAGMA max_page_count = %d", max(1, o.MaxBytes/size-pages)))
+	}
+	if err == nil {
+		err = execute(conn, fmt.Sprintf("PRAGMA wal_autocheckpoint = %d", pages),
+			fmt.Sprintf("PRAGMA journal_size_limit = %d", pages*size))
 	}
 	if err != nil {
-		return nil, openError(path, err)
+		return nil, 0, openError(path, err)
 	}
-	return conn, nil
+	return conn, pages * size, nil
 }
 
 // execute runs statements without a result, one after the other.

@@ -35,6 +35,7 @@ var (
 // file is a store that is read.
 type file struct {
 	path    string
+	info    os.FileInfo // as it was opened
 	closed  atomic.Bool
 	pool    *sqlitex.Pool
 	dialect store.Dialect
@@ -83,6 +84,15 @@ func (f *file) Read(ctx context.Context, fn func(sqlstore.Conn) error) error {
 	return f.read(ctx, func(conn *sqlite.Conn) error { return fn(&tx{conn: conn, dialect: &f.dialect, file: f}) })
 }
 
+// InPlace returns an error when the path does not lead to the file that is open any more. What is read of that file
+// then, nobody finds who opens the path, and what is written is lost.
+func (f *file) InPlace() error {
+	if info, err := os.Stat(f.path); err != nil || !os.SameFile(info, f.info) {
+		return fmt.Errorf("%w: the file was moved or replaced; put it back or restart", store.ErrUnavailable)
+	}
+	return nil
+}
+
 // Keep implements [sqlstore.Keeper], with a connection of its own.
 func (f *file) Keep(ctx context.Context, fn func(sqlstore.Tx) error) (err error) {
 	conn, err := sqlite.OpenConn(f.path, sqlite.OpenReadWrite)
@@ -107,6 +117,9 @@ func (f *file) read(ctx context.Context, fn func(*sqlite.Conn) error) (err error
 	if f.closed.Load() {
 		return fmt.Errorf("read store %s: %w", f.path, store.ErrClosed)
 	}
+	if err := f.InPlace(); err != nil {
+		return fmt.Errorf("read store %s: %w", f.path, err)
+	}
 	conn, err := f.pool.Take(ctx)
 	if err != nil {
 		return openError(f.path, err)
@@ -122,8 +135,8 @@ func (f *file) read(ctx context.Context, fn func(*sqlite.Conn) error) (err error
 	return nil
 }
 
-func (f *file) open(ctx context.Context) error {
-	if _, err := os.Stat(f.path); errors.Is(err, fs.ErrNotExist) {
+func (f *file) open(ctx context.Context) (err error) {
+	if f.info, err = os.Stat(f.path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("open store %s: %w: no such file", f.path, store.ErrNotFound)
 	} else if err != nil {
 		return classifyFile(fmt.Errorf("open store %s: %w", f.path, err))

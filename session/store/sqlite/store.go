@@ -33,8 +33,6 @@ type Store struct {
 	sqlstore.Writer
 	options Options
 	lock    *writerLock
-	// file is the database as it was opened, to notice when another takes its place.
-	file os.FileInfo
 
 	requests chan *request
 	done     chan struct{}
@@ -42,9 +40,11 @@ type Store struct {
 	mu     sync.RWMutex // held for reading while a request is sent
 	closed bool
 
-	// conn and touched belong to the writing goroutine. touched is the stamp last written to an outbox.
-	conn    *sqlite.Conn
-	touched int64
+	// conn and what follows belong to the writing goroutine. touched is the stamp last written to an outbox, log the
+	// size up to which the log is to grow, and trimAt the one from which it is emptied.
+	conn        *sqlite.Conn
+	touched     int64
+	log, trimAt int64
 }
 
 var (
@@ -93,11 +93,8 @@ func Open(ctx context.Context, path string, o Options) (_ *Store, err error) {
 			_ = l.release()
 		}
 	}()
-	if s.conn, err = openWriter(ctx, path, o); err != nil {
+	if s.conn, s.log, err = openWriter(ctx, path, o); err != nil {
 		return nil, err
-	}
-	if s.file, err = os.Stat(path); err != nil {
-		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
 	s.touched, err = sqlitex.ResultInt64(s.conn.Prep(`SELECT coalesce(max(touched_at), 0) FROM (
  SELECT touched_at FROM export_outbox UNION ALL SELECT touched_at FROM span_outbox)`))
@@ -223,9 +220,8 @@ func (s *Store) explain(err error) error {
 }
 
 func (s *Store) transaction(do func(*tx) error) (err error) {
-	info, err := os.Stat(s.path)
-	if err != nil || !os.SameFile(info, s.file) {
-		return fmt.Errorf("%w: the file was moved or replaced; put it back or restart", store.ErrUnavailable)
+	if err := cmp.Or(s.InPlace(), s.trim()); err != nil {
+		return err
 	}
 	if err := exec(s.conn.Prep("BEGIN IMMEDIATE")); err != nil {
 		return err
@@ -251,7 +247,37 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 			err = errors.Join(err, rollbackErr)
 		}
 	}
+	_ = s.trim() // if the log is too long, the next transaction says so
 	return err
+}
+
+// trim empties the log if it is longer than it is to be: SQLite begins it anew only when nobody reads, and never makes
+// it shorter than one large transaction left it. Its error is that the store has more than it may have.
+func (s *Store) trim() error {
+	size := sizeOf(s.path + "-wal")
+	if size <= max(s.trimAt, s.log+s.log/4) {
+		return nil
+	}
+	const briefly, usual = "PRAGMA busy_timeout = 100", "PRAGMA busy_timeout = 5000" // those who read
+	_ = errors.Join(execute(s.conn, briefly, "PRAGMA wal_checkpoint(TRUNCATE)"), execute(s.conn, usual))
+	left := sizeOf(s.path + "-wal")
+	if limit := s.options.MaxBytes; limit > 0 && left == size && left+sizeOf(s.path) > limit {
+		return fmt.Errorf("%w: file and log have more than %d MiB while others read; try again", store.ErrUnavailable,
+			limit>>20)
+	}
+	if s.trimAt = 0; left == size {
+		s.trimAt = size + s.log/4 // until then, do not make writers wait again
+	}
+	return nil
+}
+
+// sizeOf is the size of a file, 0 if it cannot be seen.
+func sizeOf(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // tx implements [sqlstore.Tx] on one connection.

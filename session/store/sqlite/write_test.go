@@ -221,7 +221,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestMaxBytes: at the limit a batch fails as a whole, the store stays sound, and goes on when there is room.
+// TestMaxBytes: at the limit, which counts the log, a batch fails as a whole, the store stays sound, and goes on when
+// there is room.
 func TestMaxBytes(t *testing.T) {
 	path := newPath(t)
 	s, err := Open(t.Context(), path, Options{MaxBytes: 2 << 20})
@@ -235,6 +236,9 @@ func TestMaxBytes(t *testing.T) {
 			}
 			failed = i
 			break
+		}
+		if size := sizeOf(path) + sizeOf(path+"-wal"); size > 2<<20+1<<19 {
+			t.Errorf("file and log have %d bytes after batch %d", size, i)
 		}
 	}
 	if failed < 5 {
@@ -298,9 +302,12 @@ func TestMovedFile(t *testing.T) {
 	refused := func(when string) {
 		t.Helper()
 		b := turnBatch("ses_2", "2")
-		if _, err := s.Apply(t.Context(), &b); !errors.Is(err, store.ErrUnavailable) ||
-			!strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v; want ErrUnavailable, naming the file", when, err)
+		_, err := s.Apply(t.Context(), &b)
+		_, readErr := s.Session(t.Context(), "ses_1")
+		for _, err := range []error{err, readErr} {
+			if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), path+": ") {
+				t.Errorf("%s: %v; want ErrUnavailable, naming the file", when, err)
+			}
 		}
 	}
 	move := func(from, to string) {

@@ -233,14 +233,20 @@ addEventListener('hashchange', reveal);
 
 // Updates: when the store has changed, the page is read again, and what differs in it is replaced. What keys and clicks
 // did to an element is no news, nor is an age.
-const parts = '#status, #totals, nav.outline #entries, #list, #now, #turns > [id]';
+const parts = '#title, #tags, #status, #totals, nav.outline #entries, #list, #now, #turns > [id]';
+const deleted = 'This session was deleted.';
 let stream, reading = false, again = false, follow = false, newer = 0;
 const news = new Map($$(parts).map(e => [e.id, ageless(e)]));
 async function refresh() {
   if (reading) { again = true; return; }
   reading = true;
   try {
-    $$(parts, await page(live.dataset.live)).forEach(apply);
+    const answer = await fetch(live.dataset.live), made = new DOMParser().parseFromString(await answer.text(), 'text/html');
+    if (answer.status === 404 && session) { document.title = deleted; say(deleted); } else if (answer.ok) {
+      if (status && status.textContent === deleted) say('');
+      document.title = made.title;
+      $$(parts, made).forEach(apply);
+    }
   } catch (e) { /* the stream reports that the server is gone */ }
   setTimeout(() => { reading = false; if (again) { again = false; refresh(); } }, session ? 0 : 1000);
 }
