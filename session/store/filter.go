@@ -137,7 +137,7 @@ const (
 	SortCreated SessionSort = "created" // by created_at
 	SortTitle   SessionSort = "title"
 	SortContext SessionSort = "context" // by the tokens in context
-	SortCost    SessionSort = "cost"    // by the cost that sources report
+	SortCost    SessionSort = "cost"    // by the cost that sources report; document.Reader adds estimates
 
 	// Those that follow are by figures of [Spent]. What the messages and calls of a session give is not in its row: what
 	// is not kept of it is read first.
