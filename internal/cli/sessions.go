@@ -235,9 +235,6 @@ func newRemove() *cobra.Command {
 			case !x.DryRun:
 				return deleteSessions(ctx, cmd, r, sessions, x.Yes, x.JSON)
 			}
-			if selects {
-				r.IdleTimeout = -1 // they are old
-			}
 			return listSessions(cmd, r, sessions, new(prices), x.JSON)
 		})
 	})

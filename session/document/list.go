@@ -205,13 +205,7 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 	idleTimeout time.Duration) Item {
 	state, _ := stateOfSession(s)
 	used := session.Deref(spent.Used)
-	cost, estimated, unpriced := 0.0, spent.EstimatedUSD, len(spent.Unpriced) > 0
-	if usd, whole := spent.Cost(s); usd != nil {
-		cost = *usd
-		if whole {
-			estimated, unpriced = nil, false
-		}
-	}
+	cost, estimated, unpriced := costs(s, spent)
 	return Item{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state,
 		Status: StatusOf(s, t, nil, now, idleTimeout).State,
@@ -221,6 +215,15 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 		ParentID: session.Deref(s.ParentID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
+}
+
+// costs are what a session costs, by its source or else by estimates, and whether that is not all.
+func costs(s *session.Session, spent *store.Spent) (stated float64, estimated *float64, unpriced bool) {
+	usd, whole := spent.Cost(s)
+	if whole {
+		return *usd, nil, false
+	}
+	return session.Deref(usd), spent.EstimatedUSD, len(spent.Unpriced) > 0
 }
 
 // Outcome is what a list shows of the session: what it is doing or, of an idle one, how its last run ended. It is one of
@@ -282,6 +285,9 @@ func Statuses() []string {
 // interrupted depending on the time, so the status is computed session by session: see [StatusOf]. The query's limit is
 // that of the sessions that are returned.
 func (r Reader) Select(ctx context.Context, q store.SessionQuery, status string) (rows []session.Session, err error) {
+	if q.Sort == store.SortCost && r.Price != nil {
+		return r.costliest(ctx, q, status)
+	}
 	for s, err := range r.selected(ctx, q, status) {
 		if err != nil {
 			return nil, err
@@ -289,6 +295,32 @@ func (r Reader) Select(ctx context.Context, q store.SessionQuery, status string)
 		rows = append(rows, s)
 	}
 	return rows, nil
+}
+
+// costliest is [Reader.Select] in the order of costs with estimates, which depend on the prices: no store knows it.
+func (r Reader) costliest(ctx context.Context, q store.SessionQuery, status string) ([]session.Session, error) {
+	limit, before, cost := cmp.Or(q.Limit, 50), q.Before, map[string]float64{}
+	q.Sort, q.Limit, q.Before = store.SortUpdated, -1, nil
+	rows, err := r.Select(ctx, q, status)
+	if err != nil {
+		return nil, err
+	}
+	spent, err := r.Spent(ctx, session.IDs(rows), r.Price)
+	for i := range rows {
+		s := spent[rows[i].ID]
+		stated, estimated, _ := costs(&rows[i], &s)
+		cost[rows[i].ID] = stated + session.Deref(estimated)
+	}
+	slices.SortFunc(rows, func(x, y session.Session) int {
+		return cmp.Or(cmp.Compare(cost[y.ID], cost[x.ID]), cmp.Compare(y.ID, x.ID))
+	})
+	if before != nil {
+		rows = rows[slices.IndexFunc(rows, func(s session.Session) bool { return s.ID == before.ID })+1:]
+	}
+	if limit >= 0 && len(rows) > limit {
+		rows = rows[:limit]
+	}
+	return rows, err
 }
 
 func (r Reader) selected(ctx context.Context, q store.SessionQuery, status string) iter.Seq2[session.Session, error] {

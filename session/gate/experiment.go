@@ -23,7 +23,8 @@ type Experiment struct {
 	// Unfinished are the runs that have not ended, which Passed and Changed leave out.
 	Unfinished int `json:"unfinished,omitempty"`
 	Cases      int `json:"cases"`
-	// Passed, Figures and Scores are means over the runs that have them, with an interval of 95 %.
+	// Passed, Figures and Scores are means over the runs that have them, with an interval of 95 %. What is estimated of
+	// costs is beside cost_usd, as estimated_cost_usd.
 	Passed  Estimate            `json:"passed"`
 	Figures map[string]Estimate `json:"figures"`
 	Scores  map[string]Estimate `json:"scores,omitempty"`
@@ -31,6 +32,9 @@ type Experiment struct {
 	Changed []CaseChange `json:"changed_cases,omitempty"`
 	// Seed is that of the bootstrap that the intervals are of.
 	Seed int `json:"seed"`
+
+	cost      Estimate // with what is estimated of it
+	estimated bool
 }
 
 // Estimate is a mean, with an interval that has it with a probability of 95 %: by bootstrap.
@@ -72,20 +76,16 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 		cases := byCase(of)
 		e.Runs, e.Cases, e.Passed = len(of), len(cases), estimate(passes(of))
 		e.Unfinished = e.Runs - e.Passed.Runs
-		for _, figure := range figures {
-			if v := values(of, figure); len(v) > 0 {
-				e.Figures[figure] = estimate(v)
+		e.cost = estimate(values(of, "cost_usd"))
+		for _, name := range append(Figures(), figureEstimated) {
+			if v := known(of, name, func(r *Run) map[string]float64 { return r.Figures }); len(v) > 0 {
+				e.Figures[name] = estimate(v)
 			}
 		}
-		for _, score := range scoresOf(cases) {
-			var v []float64
-			for _, r := range of {
-				if s, ok := r.Scores[score]; ok {
-					v = append(v, s)
-				}
-			}
-			e.Scores[score] = estimate(v)
+		for _, name := range scoresOf(cases) {
+			e.Scores[name] = estimate(known(of, name, func(r *Run) map[string]float64 { return r.Scores }))
 		}
+		_, e.estimated = e.Figures[figureEstimated]
 		for _, of := range slices.Sorted(maps.Keys(cases)) {
 			was, now := passes(before[of]), passes(cases[of])
 			if len(was) > 0 && len(now) > 0 && mean(was) != mean(now) {
@@ -96,6 +96,16 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 		all[i] = e
 	}
 	return all, nil
+}
+
+// known are the values of a name, of the runs that have one.
+func known(runs []*Run, name string, in func(*Run) map[string]float64) (all []float64) {
+	for _, r := range runs {
+		if v, ok := in(r)[name]; ok {
+			all = append(all, v)
+		}
+	}
+	return all
 }
 
 // passes has 1 for each run that passed, and 0 for the others that have ended.
@@ -129,7 +139,7 @@ var columns = []struct {
 	text         func(float64) string
 }{
 	{"tokens", "TOKENS", func(v float64) string { return document.Brief(int64(v)) }},
-	{"cost_usd", "COST", func(v float64) string { return document.Cost(&v, nil) }},
+	{"cost_usd", "COST", document.Dollars},
 	{"duration", "TIME", func(v float64) string { return document.Duration(int64(v)) }},
 	{"tool_errors", "TOOL ERRORS", func(v float64) string { return fmt.Sprintf("%.1f", v) }},
 }
@@ -159,7 +169,14 @@ func Rows(all []Experiment) [][]string {
 		}
 		row := []string{document.OneLine(e.Name), runs, fmt.Sprint(e.Cases), e.Passed.text(percents)}
 		for _, c := range columns {
-			row = append(row, e.Figures[c.figure].text(c.text))
+			figure, sign := e.Figures[c.figure], ""
+			if c.figure == "cost_usd" {
+				figure = e.cost
+			}
+			if c.figure == "cost_usd" && e.estimated {
+				sign = "~"
+			}
+			row = append(row, sign+figure.text(c.text))
 		}
 		for _, name := range scores {
 			row = append(row, e.Scores[name].text(func(v float64) string { return fmt.Sprintf("%.3g", v) }))
@@ -500,9 +517,8 @@ func student(t, freedom float64) float64 {
 // Culprit is a call that separates runs which went well from others. Its JSON is a stable format.
 type Culprit struct {
 	Case string `json:"case,omitempty"`
-	// Step is the tool, its input or one value of it where that separates the runs, and the outcome if it is not
-	// ok; or two tools, as in "read, then edit", where the second one follows the first. Missing reports that the bad
-	// runs lack it.
+	// Step is the tool, its input or one value of it where that separates the runs, and the outcome; or two tools, as in
+	// "read, then edit", where the second one follows the first. Missing reports that the bad runs lack it.
 	Step    string `json:"step"`
 	Missing bool   `json:"missing,omitempty"`
 	// Good of GoodRuns have the step, and Bad of BadRuns. P is the probability of such a difference by chance.

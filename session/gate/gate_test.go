@@ -280,11 +280,11 @@ func TestBlameNamesTheFirstBadStep(t *testing.T) {
 	}{
 		"a call fails":            {func(m *made) { m.failing("read_file"); follows(m) }, "read_file failed", false},
 		"a call is denied":        {insert(1, 1, call{"bash", `{"command":"sudo make"}`, "denied"}), "bash", false},
-		"a tool that others lack": {insert(2, 1, call{"bash", `{"command":"git reset"}`, "ok"}), "bash", false},
+		"a tool that others lack": {insert(2, 1, call{"bash", `{"command":"git reset"}`, "ok"}), "bash ok", false},
 		"another file":            {input("edit_file", "main1.go", "README"), "edit_file path=", false},
 		"another nested value":    {input("edit_file", `"dry":true`, `"dry":false`), "edit_file how.dry=false", false},
 		"an argument left out":    {input("edit_file", `"old":"a",`, ""), "edit_file old=a", true},
-		"a call left out":         {func(m *made) { m.without("read_file"); follows(m) }, "read_file", true},
+		"a call left out":         {func(m *made) { m.without("read_file"); follows(m) }, "read_file ok", true},
 		"a loop":                  {insert(1, 4, call{"list_files", `{"dir":"/srv"}`, "ok"}), "list_files", false},
 		"the same call again": {func(m *made) { m.calls = slices.Insert(m.calls, 1, m.calls[0]); follows(m) },
 			"list_files, then list_files", false},
@@ -413,6 +413,7 @@ func TestWhatIsNotKnownYetBreaksNoRule(t *testing.T) {
 	}
 	for want, figures := range map[string]map[string]float64{
 		"": {}, "tokens is 6, above 5": {"tokens": 6}, "cost_usd is $6.00, above $5.00": {"cost_usd": 6},
+		"cost_usd is ~$6.00, above $5.00": {"cost_usd": 2, "estimated_cost_usd": 4},
 	} {
 		got := ""
 		if f := rules.gate.Assertions[0].outOfBounds(&Run{Figures: figures}, new(document.Document)); f != nil {

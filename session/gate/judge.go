@@ -67,6 +67,8 @@ type Change struct {
 	// Was and Now are the medians, or of what is true or false the shares.
 	Was float64 `json:"was"`
 	Now float64 `json:"now"`
+	// Estimated reports that there are estimates in them.
+	Estimated bool `json:"estimated,omitempty"`
 	// P is the probability of a difference as large, or larger, if nothing had changed; Before and After are the runs.
 	P      float64 `json:"p"`
 	Before int     `json:"baseline_runs"`
@@ -178,8 +180,7 @@ func (run *Run) value(name string) (v float64, known bool) {
 		v, known = run.Scores[score]
 		return -v, known
 	}
-	v, known = run.Figures[name]
-	return v, known
+	return run.figure(name)
 }
 
 func values(runs []*Run, name string) (all []float64) {
@@ -205,6 +206,8 @@ func (c *comparison) figure(name string, figures int) {
 			continue
 		}
 		ch := Change{Case: of, What: name, Before: len(p.was), After: len(p.now)}
+		ch.Estimated = slices.ContainsFunc(slices.Concat(c.was[of], c.now[of]),
+			func(run *Run) bool { return run.estimates(name) })
 		changes, pairs = append(changes, ch), append(pairs, p)
 		if isRatio(name) {
 			p = pair{logs(p.was), logs(p.now)}
@@ -237,6 +240,7 @@ func (c *comparison) figure(name string, figures int) {
 	for i, p := range pairs {
 		was, now = append(was, mean(p.was)), append(now, mean(p.now))
 		all.Before, all.After = all.Before+changes[i].Before, all.After+changes[i].After
+		all.Estimated = all.Estimated || changes[i].Estimated
 	}
 	if c.differs(&all, []float64{mean(was)}, []float64{mean(now)}) && all.worse {
 		all.P = allExceed(scaled, least)
@@ -331,11 +335,7 @@ func (run *Run) features(detailed bool) map[feature]int {
 	}
 	for i, s := range run.steps {
 		tool := cmp.Or(s.tool, document.Unnamed)
-		failed := s.outcome != document.OutcomeOK
-		end := ""
-		if failed {
-			end = " " + s.outcome
-		}
+		failed, end := s.outcome != document.OutcomeOK, " "+s.outcome
 		add(feature{tool + end, failed}, i)
 		if line := document.OneLine(document.Head(s.shape, maxValue)); line != "" {
 			add(feature{tool + " " + line + end, failed}, i)
@@ -522,7 +522,7 @@ func (ch *Change) Value(v float64) string {
 	case isFigure(ch.What) && ch.What != "cost_usd" && ch.What != "duration":
 		return fmt.Sprintf("%.4g", math.Round(v*10)/10)
 	case isFigure(ch.What):
-		return figureText(ch.What, v)
+		return figureText(ch.What, v, ch.Estimated)
 	}
 	return fmt.Sprintf("%.3g", v)
 }

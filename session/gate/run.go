@@ -33,7 +33,8 @@ type Run struct {
 	Passed bool `json:"passed"`
 	// Unfinished reports that the session is at work or waits: it has not passed yet, nor failed.
 	Unfinished bool `json:"unfinished,omitempty"`
-	// Figures are numbers by the names that [Figures] lists; what is not known is not in it. Scores are by name.
+	// Figures are numbers by the names that [Figures] lists; what is not known is not in it. What is estimated of a cost
+	// is beside cost_usd, as estimated_cost_usd. Scores are by name.
 	Figures map[string]float64 `json:"figures"`
 	Scores  map[string]float64 `json:"scores,omitempty"`
 	// Failures are those of assertions, by their index in the gate.
@@ -41,7 +42,9 @@ type Run struct {
 
 	steps  []step
 	answer string
-	tags   []document.Annotation
+	// copy reports that the run is a fork which has nothing but copies of its parent's messages.
+	copy bool
+	tags []document.Annotation
 }
 
 // HasTag reports whether the session, or something in it, has one of the tags.
@@ -116,11 +119,30 @@ func Figures() []string { return slices.Clone(figures) }
 
 func isFigure(name string) bool { return slices.Contains(figures, name) }
 
-func figureText(name string, v float64) string {
-	switch name {
-	case "duration":
+// figureEstimated is what of a cost is estimated.
+const figureEstimated = "estimated_cost_usd"
+
+// figure returns a figure, costs with what is estimated of them, and whether it is known.
+func (run *Run) figure(name string) (v float64, known bool) {
+	if v, known = run.Figures[name]; name == "cost_usd" && run.estimates(name) {
+		return v + run.Figures[figureEstimated], true
+	}
+	return v, known
+}
+
+// estimates reports whether something of a figure is estimated.
+func (run *Run) estimates(name string) bool {
+	_, is := run.Figures[figureEstimated]
+	return is && name == "cost_usd"
+}
+
+func figureText(name string, v float64, estimated bool) string {
+	switch {
+	case name == "duration":
 		return document.Duration(int64(v))
-	case "cost_usd":
+	case name == "cost_usd" && estimated:
+		return document.Cost(nil, &v)
+	case name == "cost_usd":
 		return document.Cost(&v, nil)
 	}
 	return strconv.FormatFloat(v, 'f', -1, 64)
@@ -184,11 +206,16 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 		"errors": count.Errors, "denied": count.Denied} {
 		run.Figures[name] = float64(n)
 	}
+	if run.copy = isCopy(doc); run.copy { // whose tokens count in the parent alone
+		run.Figures["tokens"], run.Figures["cost_usd"] = 0, 0
+	}
 	if count.Usage != nil {
 		run.Figures["tokens"] = float64(count.Usage.Total())
 	}
-	if count.CostUSD != nil || count.EstimatedCostUSD != nil {
-		run.Figures["cost_usd"] = session.Deref(count.CostUSD) + session.Deref(count.EstimatedCostUSD)
+	for name, usd := range map[string]*float64{"cost_usd": count.CostUSD, figureEstimated: count.EstimatedCostUSD} {
+		if usd != nil {
+			run.Figures[name] = *usd
+		}
 	}
 	if count.DurationMS != nil {
 		run.Figures["duration"] = float64(*count.DurationMS)
@@ -207,6 +234,15 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 		run.Passed = run.Passed && g.Assertions[i].Share < 1
 	}
 	return run
+}
+
+func isCopy(doc *document.Document) bool {
+	for _, m := range doc.Messages() {
+		if m.Role == session.RoleAssistant && !m.Copied {
+			return false
+		}
+	}
+	return doc.Session.Origin != nil && doc.Session.Origin.Fork
 }
 
 // bad are the outcomes of sessions that did not pass.
@@ -325,22 +361,22 @@ func (run *Run) unexpected(whole bool) *Failure {
 // outOfBounds is the first figure that is not within Max and Min.
 func (a *Assertion) outOfBounds(run *Run, doc *document.Document) *Failure {
 	for _, name := range figures {
-		v, known := run.Figures[name]
+		v, known := run.figure(name)
 		high, isMax := a.Max[name]
 		low, isMin := a.Min[name]
-		text := name + " is " + figureText(name, v)
+		text := name + " is " + figureText(name, v, run.estimates(name))
 		switch {
 		case !isMax && !isMin, !known && a.goesOn:
 		case !known:
 			return &Failure{Detail: name + " is not known"}
 		case isMax && v > float64(high):
-			return &Failure{Detail: text + ", above " + figureText(name, float64(high))}
-		case isMax && !a.goesOn && name == "tokens" && doc.Quality != nil && doc.Quality.Missing["tokens"] > 0:
+			return &Failure{Detail: text + ", above " + figureText(name, float64(high), false)}
+		case isMax && !a.goesOn && name == "tokens" && !run.copy && doc.Quality != nil && doc.Quality.Missing["tokens"] > 0:
 			return &Failure{Detail: text + ", or more: an answer does not state its tokens"}
 		case isMax && !a.goesOn && name == "cost_usd" && doc.Totals.Unpriced:
 			return &Failure{Detail: text + ", or more: there is no price of " + strings.Join(doc.UnpricedModels, ", ")}
 		case isMin && v < float64(low):
-			return &Failure{Detail: text + ", below " + figureText(name, float64(low))}
+			return &Failure{Detail: text + ", below " + figureText(name, float64(low), false)}
 		}
 	}
 	return nil

@@ -357,13 +357,20 @@ func (b *batch) deliver(ctx context.Context) error {
 	return nil
 }
 
-// ingested counts the result of a delivery, and names the first spans and records of a file that are malformed.
+// ingested counts the result of a delivery, and names the first spans and records of a file that are malformed or
+// refused.
 func (im *Importer) ingested(t *Tally, r ingest.Report) {
 	before := t.Malformed
 	t.add(r)
 	for _, problem := range r.Problems[:min(len(r.Problems), maxNamed-len(t.Problems))] {
 		t.Problems = append(t.Problems, problem)
 		im.warnf("%s: malformed %s", t.File, problem)
+	}
+	for _, reason := range r.Refusals {
+		im.damaged(t, errors.New(reason))
+	}
+	if r.Refused > 0 && len(r.Refusals) == 0 {
+		im.damaged(t, fmt.Errorf("the store refused rows: %d", r.Refused))
 	}
 	if t.Malformed > maxNamed && before <= maxNamed {
 		im.warnf("%s: more that is malformed is only counted", t.File)

@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -113,9 +114,21 @@ func TestAFileOfSpansTakesNothingOfAnotherSession(t *testing.T) {
 	copied := filepath.Join(dir, "copied.jsonl")
 	write(t, copied, strings.NewReplacer("victim", "evil", "hello", "a longer text").Replace(rows.String()))
 	for _, path := range []string{evil, copied} {
-		run(t, db, importer.Options{}, path)
+		sum, _ := run(t, db, importer.Options{}, path)
+		if f := sum.Files[0]; f.Accepted > 0 || f.Refused == 0 || !strings.Contains(fmt.Sprint(f.Damages), "victim") {
+			t.Errorf("%s: %d accepted, %d refused: %q", filepath.Base(path), f.Accepted, f.Refused, f.Damages)
+		}
 		if d := codectest.Diff(want, rowsOf(storedSessions(t, db)["victim"])); d != "" {
 			t.Errorf("after %s: %s", filepath.Base(path), d)
 		}
+	}
+}
+
+// A later file may show that what looked like sessions is of others: the summary counts those that are there.
+func TestTheTotalCountsTheSessionsOfTheStore(t *testing.T) {
+	db, dir := filepath.Join(t.TempDir(), "sessions.db"), "../ingest/testdata/captures/elastic-openai-0.5.1/two-turns"
+	sum, _ := run(t, db, importer.Options{}, dir)
+	if got, want := len(sum.Total.Sessions), len(storedSessions(t, db)); got != want || want == 0 {
+		t.Errorf("%d sessions in all, %d in the store", got, want)
 	}
 }

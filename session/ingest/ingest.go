@@ -74,7 +74,7 @@ type Report struct {
 	// Spans and Records are how many spans and log records there were.
 	Spans, Records int
 	// Accepted carried a fact of a session; Ignored carried none; Malformed had a
-	// problem, and are counted as accepted or ignored too.
+	// problem, and are counted as one of these or refused too.
 	Accepted, Ignored, Malformed int
 	// Problems state what was wrong with the first of those that had one.
 	Problems []string
@@ -88,8 +88,10 @@ type Report struct {
 	// Unrecognized counts the spans and records that no dialect of a client recognizes, by
 	// the scope that made them. Those of ordinary programs are not among them.
 	Unrecognized map[Scope]ScopeCounts
-	// Rows were written, Refused could not be held by the store.
+	// Rows were written, Refused could not be held by the store: spans and records that are neither Accepted nor
+	// Ignored, and rows of others. Refusals state why, of the first.
 	Rows, Refused int64
+	Refusals      []string
 	// Sessions are the ids of the sessions that were reported.
 	Sessions []string
 }
@@ -124,7 +126,7 @@ func (r *Report) add(o Report) {
 	r.Pending += o.Pending
 	r.Rows += o.Rows
 	r.Refused += o.Refused
-	r.Problems = append(r.Problems, o.Problems...)
+	r.Problems, r.Refusals = append(r.Problems, o.Problems...), append(r.Refusals, o.Refusals...)
 	for name, n := range o.Dialects {
 		tally(&r.Dialects, name, r.Dialects[name]+n)
 	}
@@ -366,6 +368,7 @@ func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, err
 	}
 	result, err := i.writer.Apply(ctx, &b.batch)
 	r.Rows, r.Refused, r.Pending, r.Sessions = result.Rows, result.Refused, result.Pending, result.Sessions
+	r.Accepted, r.Refusals = max(0, r.Accepted-int(result.RefusedReports)), result.Refusals
 	return r, err
 }
 

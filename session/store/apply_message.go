@@ -18,7 +18,7 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
 	old, known := a.rows.withParts(mw.id)
 	if old != nil && old.SessionID != w.id {
 		// The id belongs to another session: nothing of this one can be stored under it.
-		a.result.Refused += int64(len(mw.changes) + len(mw.parts))
+		a.refuseMessage(len(mw.changes)+len(mw.parts), old)
 		return
 	}
 	m := a.mergedMessage(w, mw, old)

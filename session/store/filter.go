@@ -51,37 +51,49 @@ type ScoreFilter struct {
 // scoreOps are the comparisons, those that begin with another before it.
 var scoreOps = []string{">=", "<=", "!=", "=", ">", "<"}
 
-// ParseScoreFilter reads a comparison such as quality>=0.8, or a name alone.
+// ParseScoreFilter reads a comparison such as quality>=0.8, or a name alone. A name with a comparison in it is in double
+// quotes, as in Go.
 func ParseScoreFilter(text string) (f ScoreFilter, _ error) {
-	at, op := -1, ""
-	for _, o := range scoreOps {
-		if i := strings.LastIndex(text, o); i >= 0 && (at < 0 || i+len(o) > at+len(op)) {
-			at, op = i, o
+	end := len(text)
+	for _, op := range scoreOps {
+		if i := strings.Index(text, op); i >= 0 {
+			end = min(end, i)
 		}
 	}
-	if at < 0 {
-		at = len(text)
+	f.Name = strings.TrimSpace(text[:end])
+	if quoted, err := strconv.QuotedPrefix(text); err == nil && quoted[0] == '"' {
+		end = len(quoted)
+		f.Name, _ = strconv.Unquote(quoted) // which it is
 	}
-	f.Name, f.Op = strings.TrimSpace(text[:at]), op
+	number := strings.TrimSpace(text[end:])
 	if f.Name == "" {
 		return f, fmt.Errorf("%q has no name of a score; write one such as quality>=0.8", text)
-	}
-	if op == "" {
+	} else if number == "" {
 		return f, nil
 	}
+	for _, op := range scoreOps {
+		if rest, ok := strings.CutPrefix(number, op); ok && f.Op == "" {
+			f.Op, number = op, rest
+		}
+	}
 	var err error
-	f.Value, err = strconv.ParseFloat(strings.TrimSpace(text[at+len(op):]), 64)
-	if err != nil || math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
-		return f, fmt.Errorf("%q compares with no number; write one such as quality>=0.8", text)
+	f.Value, err = strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if f.Op == "" || err != nil || math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
+		return f, fmt.Errorf("%q compares with no number; write one such as quality>=0.8, "+
+			"and a name with %s in double quotes", text, strings.Join(scoreOps, " "))
 	}
 	return f, nil
 }
 
 func (f ScoreFilter) String() string {
-	if f.Op == "" {
-		return f.Name
+	name := f.Name
+	if parsed, err := ParseScoreFilter(name); err != nil || parsed != (ScoreFilter{Name: name}) {
+		name = strconv.Quote(name)
 	}
-	return f.Name + f.Op + strconv.FormatFloat(f.Value, 'g', -1, 64)
+	if f.Op == "" {
+		return name
+	}
+	return name + f.Op + strconv.FormatFloat(f.Value, 'g', -1, 64)
 }
 
 // Valid reports whether the operator is one.
@@ -137,7 +149,7 @@ const (
 	SortCreated SessionSort = "created" // by created_at
 	SortTitle   SessionSort = "title"
 	SortContext SessionSort = "context" // by the tokens in context
-	SortCost    SessionSort = "cost"    // by the cost that sources report
+	SortCost    SessionSort = "cost"    // by the cost that sources report; document.Reader adds estimates
 
 	// Those that follow are by figures of [Spent]. What the messages and calls of a session give is not in its row: what
 	// is not kept of it is read first.

@@ -120,7 +120,10 @@ func (o *observer) observe() {
 		}
 	}
 	for i := range all {
-		o.wrote(o.put(&all[i]))
+		changed, refused := o.put(&all[i])
+		if o.wrote(changed, refused); refused != nil && !all[i].isEvaluation() {
+			o.result.RefusedReports++
+		}
 	}
 	// Windows are found by when observations end and under which owner they are kept, so both are settled before.
 	o.tie()
@@ -158,7 +161,12 @@ func (o *observer) put(n *Observation) (changed bool, refused error) {
 	case old == nil:
 		o.fresh[id] = true
 	case n.Session != old.Session && (old.Session != "" || n.version() <= old.version()):
-		return false, ErrRefused // an id that two sessions use stays with the first
+		what := "span " + n.SpanID + " of trace " + n.TraceID
+		if !n.isSpan() {
+			what = "log record " + n.Source
+		}
+		return false, refuse("%s: its id belongs to session %s; the one of session %s is left out", what,
+			cmp.Or(old.Session, "none"), cmp.Or(n.Session, "none")) // an id that two sessions use stays with the first
 	case !n.takesPrecedence(&old.Observation):
 		return false, nil
 	}

@@ -56,6 +56,10 @@ type Result struct {
 	// Refused is the number of changes that the engine could not hold, such as a
 	// row that violates a constraint. The rest of the batch is stored.
 	Refused int64
+	// RefusedReports are those among Refused that are observations, each of a span or a log record of its own. Refusals state what
+	// was refused and why, of the first.
+	RefusedReports int64
+	Refusals       []string
 	// Pending is the number of observations of the batch that no session reports yet.
 	Pending int64
 	// Unbuilt reports that turns may lack observations, see [Batch.Defer].

@@ -373,6 +373,10 @@ func atifSessions(o rows.Object, from atifSource, report func(codec.Problem)) []
 	b := &atifBuilder{Reporter: rows.Reporter{Report: report}, at: from.at,
 		s:       rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")),
 		started: make(map[string]atifSource), sessions: make(map[string]string)}
+	run := o.Text("session_id") // of which a trajectory with an id of its own is a part
+	if from.parent == "" && run != id {
+		from.parent = run
+	}
 	rows.SetText(&b.s.Row.ParentID, from.parent)
 	rows.SetText(&b.s.Row.ParentMessageID, from.message)
 	all := []*codec.Session{b.build(o, from.place)}
@@ -437,7 +441,23 @@ func (b *atifBuilder) build(o rows.Object, place string) *codec.Session {
 	}
 	b.Place.Record = place + "final_metrics"
 	b.totals(o.Object("final_metrics"))
-	return b.s.Finish()
+	return b.fork(b.s.Finish())
+}
+
+// fork has a session whose trajectory begins with copies of its parent's steps begin after them, as forks do.
+func (b *atifBuilder) fork(s *codec.Session) *codec.Session {
+	isCopy := func(m *rows.Message) bool { return m.MetaOf("atif").True("is_copied_context") }
+	own := b.s.Messages
+	for len(own) > 0 && isCopy(own[0]) {
+		own = own[1:]
+	}
+	if n := len(b.s.Messages) - len(own); n > 0 && s.Session.ParentID != nil {
+		at := b.s.Messages[n-1].Row.CreatedAt + 1
+		if len(own) == 0 || own[0].Row.CreatedAt >= at { // what has no times is not split by them
+			s.Session.CreatedAt, s.Session.UpdatedAt = at, max(at, s.Session.UpdatedAt)
+		}
+	}
+	return s
 }
 
 // about keeps what describes the run, for the session, and the catalog of tools, for the first answer.
@@ -447,7 +467,7 @@ func (b *atifBuilder) about(o rows.Object) {
 		b.s.Row.ModelJSON = new(string(rows.Raw(session.Model{ModelID: model})))
 	}
 	kept := rows.Of("schema_version", o.Text("schema_version"))
-	if id := o.Text("session_id"); id != "" && id != b.s.Row.ID {
+	if id := o.Text("session_id"); id != b.s.Row.ID && id != session.Deref(b.s.Row.ParentID) {
 		kept.Set("session_id", id)
 	}
 	kept.Add(rows.NonEmpty("agent", agent.Only("version", "extra")))

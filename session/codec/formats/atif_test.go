@@ -41,7 +41,7 @@ func TestATIFRewoundMessagesAreNoSteps(t *testing.T) {
 }
 
 // TestATIFSubAgentsAreInTheTrajectory: one file has the session, those of its sub-agents at every level, and
-// which call started them. A fork is a trajectory of its own.
+// which call started them. A fork is a trajectory of its own. That of each names its parent.
 func TestATIFSubAgentsAreInTheTrajectory(t *testing.T) {
 	made := func(id, parent, output string) *codec.Session {
 		s := one(t, atifDecode, strings.NewReplacer(`"session_id":"s"`, `"trajectory_id":"`+id+`"`,
@@ -59,6 +59,13 @@ func TestATIFSubAgentsAreInTheTrajectory(t *testing.T) {
 	others := []*codec.Session{made("ses_2", "ses_1", `{"session_id":"ses_2-x"}`), made("ses_2-x", "ses_2", "null"),
 		made("ses_3", "ses_1", "null")}
 	others[2].Session.CreatedAt++ // a fork: its messages are older than it
+	for _, s := range others {
+		alone := one(t, atifDecode, string(atifEncode(s)))
+		copied := alone.Session.Copied(alone.Messages[1].Message.CreatedAt)
+		if parent := session.Deref(alone.Session.ParentID); parent != *s.Session.ParentID || copied != (s == others[2]) {
+			t.Errorf("%s read alone has parent %q and copies: %v", s.Session.ID, parent, copied)
+		}
+	}
 	text := atifEncode(parent, others...)
 	if errs := atifBroken(text); errs != nil {
 		t.Error(errs)

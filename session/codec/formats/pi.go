@@ -191,7 +191,7 @@ func (e *piEncoder) compaction(m *session.MessageAndParts) {
 			kept = cmp.Or(e.entries[*c.TailStartID], kept)
 		}
 		fields := []any{"summary", c.Summary, "firstKeptEntryId", kept, "tokensBefore", max(0, before)}
-		if used.Usage != nil && i == 0 {
+		if (used.Usage != nil || used.CostUSD != nil) && i == 0 {
 			fields = append(fields, "usage", piUsage(&used))
 		}
 		e.entry(piEntryCompaction, m.Message.CreatedAt, m.Message.HiddenAt != nil, fields...)
@@ -565,8 +565,9 @@ func (b *piBuilder) compaction(e *piEntry) {
 		p.SetInner("tail_start_id", tail)
 	}
 	m.SetMeta("compaction", true)
-	m.AddTrace(rows.NonEmpty("context_tokens_before", piCount(e.Get("tokensBefore")),
-		"usage", piUsageOf(e.Object.Object("usage"))))
+	usage := e.Object.Object("usage")
+	m.AddTrace(rows.NonEmpty("context_tokens_before", piCount(e.Get("tokensBefore")), "usage", piUsageOf(usage),
+		"cost_usd", b.cost(usage)))
 }
 
 // piCount reads a count of tokens, 0 if it is not one.
