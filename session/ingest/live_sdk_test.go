@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
@@ -224,5 +227,43 @@ func TestSDKCrash(t *testing.T) {
 	if st = document.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(time.Minute),
 		document.DefaultIdleTimeout); st.State != document.ActivityInterrupted {
 		t.Errorf("a minute later the state is %q, want interrupted", st.State)
+	}
+}
+
+// Each answer is that of its question, whichever of two turns that were open at once ends first; all count two turns.
+func TestTwoTurnsAtOnce(t *testing.T) {
+	for _, order := range [][]int{{0, 1}, {1, 0}, {0, 1, 0, 1}} {
+		now := time.UnixMilli(start)
+		rec := agenttracetest.NewRecorder()
+		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec,
+			Now: func() time.Time { now = now.Add(time.Millisecond); return now }})
+		sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+		ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+		_, first := run.StartTurn(ctx, agenttrace.UserMessage{Text: "0"}, agenttrace.TurnOptions{})
+		_, second := run.StartTurn(ctx, agenttrace.UserMessage{Text: "1"}, agenttrace.TurnOptions{})
+		for _, i := range order {
+			_, call := []*agenttrace.Turn{first, second}[i].StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			call.Text(strconv.Itoa(i))
+			call.End(agenttrace.ModelResult{}, nil)
+		}
+		first.End(agenttrace.TurnResult{})
+		second.End(agenttrace.TurnResult{})
+		run.End(nil)
+		s := openStore(t)
+		ingestAll(t, s, traces(recorded(rec.All())...))
+		doc, err := document.Load(t.Context(), s, sess.ID())
+		testscale.Must(t, err)
+		stats, err := s.Stats(t.Context(), store.StatsQuery{})
+		testscale.Must(t, err)
+		items, _, err := document.Reader{Reader: s}.Items(t.Context(), []session.Session{{ID: sess.ID()}})
+		testscale.Must(t, err)
+		if got := []int64{int64(doc.Totals.Turns), stats.Total.Turns, items[0].Turns}; !slices.Equal(got, []int64{2, 2, 2}) {
+			t.Errorf("%v: %v turns in show, stats and ls", order, got)
+		}
+		for _, turn := range doc.Turns {
+			if q, a := turn.UserText(), turn.AnswerText(); turn.QuestionMissing || q != a[:1] {
+				t.Errorf("%v: question %s is answered by %q", order, q, a)
+			}
+		}
 	}
 }
