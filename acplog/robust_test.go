@@ -22,6 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/acplog"
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 type nilError struct{ text string }
@@ -394,24 +395,16 @@ func TestAgentSurvivesAClientThatIsGone(t *testing.T) {
 		t.Skip("there is no SIGPIPE")
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), envAgent+"=1")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = w, &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Start())
 	_ = w.Close()
 	if _, err := io.WriteString(in, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":`+withLogging+
 		"}\n"); err != nil {

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	. "github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -175,9 +176,7 @@ func TestTheTimeThatRedactionTakesIsNotThatOfATool(t *testing.T) {
 func TestContentThatIsNotWantedIsOmitted(t *testing.T) {
 	r, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true,
 		ToolOutputs: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	h := newHarness(t, Options{Redact: r, Approver: func(context.Context, Question) (Answer, error) {
 		return Answer{Reply: ReplyAlways}, nil
 	}}, SessionOptions{})
@@ -221,9 +220,7 @@ func TestPartsHaveALimit(t *testing.T) {
 	long := strings.Repeat("é世界 ", 100)
 	digest := func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
 	object, err := json.Marshal(map[string]any{"out": long, "n": 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	h := newHarness(t, Options{MaxPartBytes: limit,
 		Live: LiveOptions{MinInterval: -1}}, SessionOptions{})
 	ctx, turn := h.turn(long)
@@ -290,9 +287,7 @@ func TestWordsThatGrowAreHeldBack(t *testing.T) {
 	var got []string
 	for _, e := range h.rec.Events().Named("agenttrace.part") {
 		var data struct{ Text string }
-		if err := json.Unmarshal(e.Record.Parts[0].Data, &data); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal(e.Record.Parts[0].Data, &data))
 		got = append(got, strings.ReplaceAll(data.Text, strings.Repeat("x", 100), "X"))
 	}
 	head := "the key is long " + strings.Repeat("X", 9) + strings.Repeat("x", 52)

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	. "github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -226,9 +227,7 @@ func TestMetricsOfTheGenAIConventions(t *testing.T) {
 func measured(t *testing.T, reader sdkmetric.Reader) map[string]string {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, reader.Collect(t.Context(), &all))
 	got := map[string]string{}
 	for _, scope := range all.ScopeMetrics {
 		if scope.Scope.Name != semconv.ScopeName || scope.Scope.SchemaURL != semconv.SchemaURL {

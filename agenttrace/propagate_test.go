@@ -64,9 +64,7 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 			Inject(ctx, &env)
 			cmd.Env = env
 			out, err := cmd.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			return read(t, out)
 		},
 		"server": func(t *testing.T, ctx context.Context) joined {
@@ -78,9 +76,7 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 			meta := Meta{"progressToken": 1}
 			Inject(ctx, meta)
 			request, err := json.Marshal(map[string]any{"_meta": meta})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if !strings.Contains(string(request), `"traceparent":"00-`) ||
 				!strings.Contains(string(request), `"progressToken":1`) {
 				t.Errorf("request = %s", request)
@@ -95,13 +91,9 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t, Options{}, SessionOptions{ID: "ses_parent \"1\" ü"})
 			member, err := baggage.NewMember("tenant", "t1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			bag, err := baggage.New(member)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			ctx, turn := h.run.StartTurn(baggage.ContextWithBaggage(h.ctx, bag), UserMessage{Text: "go"},
 				TurnOptions{})
 			ctx, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "task", Input: 1})
@@ -184,15 +176,11 @@ func TestTheParentIsSentThoughBaggageIsFull(t *testing.T) {
 	var members []baggage.Member
 	for i := range 64 {
 		m, err := baggage.NewMember("key"+strings.Repeat("x", i), strings.Repeat("v", 80))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		members = append(members, m)
 	}
 	bag, err := baggage.New(members...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	wire := propagation.MapCarrier{}
 	Inject(baggage.ContextWithBaggage(ctx, bag), wire)
 	turn.End(TurnResult{})

@@ -10,6 +10,7 @@ import (
 
 	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -17,13 +18,9 @@ import (
 func stored(t *testing.T, st State) State {
 	t.Helper()
 	text, err := json.Marshal(st)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var back State
-	if err := json.Unmarshal(text, &back); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal(text, &back))
 	return back
 }
 
@@ -33,9 +30,7 @@ func resume(t *testing.T, st State, clock *clock) (*agenttracetest.Recorder, *Se
 	rec := agenttracetest.NewRecorder()
 	tracer := New(Options{TracerProvider: rec, LoggerProvider: rec, Now: clock.Now})
 	sess, err := tracer.ResumeSession(context.Background(), stored(t, st))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return rec, sess
 }
 
@@ -145,9 +140,7 @@ func TestCallsThatWaitForAHumanSurviveARestart(t *testing.T) {
 	}
 	next, run := sess.StartRun(context.Background(), RunOptions{})
 	next, turn, err := run.ContinueTurn(next, TurnOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	// And one in the midst of the continued turn forgets none.
 	if open := sess.State().Open; len(open) != 1 || len(open[0].Tools) != 2 {
 		t.Errorf("open = %+v", open)

@@ -114,9 +114,7 @@ func TestFork(t *testing.T) {
 	}
 	// The run may stay open: no turn is.
 	child, err := h.sess.Fork(h.ctx, first, ForkOptions{Metadata: map[string]any{"ephemeral": true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	ctx, run := child.StartRun(context.Background(), RunOptions{})
 	_, turn = run.StartTurn(ctx, UserMessage{Text: "other"}, TurnOptions{})
 	turn.End(TurnResult{})
@@ -193,9 +191,7 @@ func TestStateIsBoundedAndPlain(t *testing.T) {
 		t.Errorf("%d rewinds, next turn %d", len(st.Rewinds), st.NextTurn)
 	}
 	again, err := h.tracer.ResumeSession(context.Background(), stored(t, st))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if diff := cmp.Diff(st, again.State()); diff != "" {
 		t.Errorf("the state changes by being stored: %s", diff)
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
@@ -20,9 +21,7 @@ func TestOtherUsersReachNothing(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Chmod(d, 0o755))
 	}
 	store := filepath.Join(dir, "s.db")
 	r := started(t, Options{Store: store})

@@ -29,6 +29,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/setup"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
@@ -97,9 +98,7 @@ func TestRequestsStayBelowWhatReceiversTake(t *testing.T) {
 		stubs = append(stubs, s)
 	}
 	to := &refusing{maximum: setup.MaxRequestBytes}
-	if err := setup.BoundSpans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, setup.BoundSpans(to).ExportSpans(t.Context(), stubs.Snapshots()))
 	if len(to.spans) != 1000 || len(to.sizes) < 2 {
 		t.Errorf("%d spans in %d requests", len(to.spans), len(to.sizes))
 	}
@@ -284,18 +283,14 @@ func (r *grpcReceiver) Export(_ context.Context, req ptraceotlp.ExportRequest) (
 // default limit, beside a span of other instrumentation with what a client of the server sent.
 func TestATurnOfEightyLargeResultsArrives(t *testing.T) {
 	listener, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	r, server := new(grpcReceiver), grpc.NewServer()
 	ptraceotlp.RegisterGRPCServer(server, r)
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
 	client, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(),
 		otlptracegrpc.WithEndpoint(listener.Addr().String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(setup.BoundSpans(client), sdktrace.WithBlocking()))
 	ctx, run := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(t.Context(),
 		agenttrace.SessionOptions{ID: "s\xff", Agent: "coder"}).StartRun(t.Context(), agenttrace.RunOptions{})

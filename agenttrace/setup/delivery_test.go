@@ -21,14 +21,13 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/setup"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // listen returns a listener on a free port.
 func listen(t *testing.T) net.Listener {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -191,9 +190,7 @@ func TestACollectorThatIsBackWhenTheProgramEndsGetsEverything(t *testing.T) {
 		work(t)
 		time.Sleep(700 * time.Millisecond)
 		l, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		handler, spans := counted(0)
 		if protocol == "grpc" {
 			defer serveGRPC(l, func(_ context.Context, n int) { spans.Add(int64(n)) }, func(context.Context, int) {})()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/setup"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,9 +53,7 @@ func initialize(t *testing.T, url string, variables ...string) func(context.Cont
 		t.Setenv(name, value)
 	}
 	shutdown, err := setup.Init(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	return shutdown
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -34,9 +35,7 @@ func TestDemo(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
 	var progress strings.Builder
 	result, err := Run(t.Context(), Config{TracerProvider: rec, Progress: &progress})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if err := rec.Err(); err != nil {
 		t.Errorf("recorded spans: %v", err)
 	}
@@ -253,9 +252,7 @@ func TestScriptStops(t *testing.T) {
 			echo "--- FAIL: TestLines/greek"; exit 1; esac`,
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "go"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.WriteFile(filepath.Join(dir, "go"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 		t.Setenv("PATH", dir)
 		result, err := Run(t.Context(), Config{TracerProvider: agenttracetest.NewRecorder()})
 		if err == nil || !strings.Contains(err.Error(), want) || result.TestsPass {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // newWorkspace opens a workspace with the file a.txt. The file secret.txt is next to it,
@@ -20,27 +21,19 @@ import (
 func newWorkspace(t *testing.T, content string) *workspace {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "work")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Mkdir(dir, 0o755))
 	for name, text := range map[string]string{"a.txt": content, "../secret.txt": "secret"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	w, err := openWorkspace(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { w.root.Close() })
 	return w
 }
 
 func TestPathsStayInside(t *testing.T) {
 	w := newWorkspace(t, "a")
-	if err := os.Symlink("../secret.txt", filepath.Join(w.dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Symlink("../secret.txt", filepath.Join(w.dir, "link")))
 	for _, name := range []string{"../secret.txt", "b/../../secret.txt", "/etc/hosts", "link"} {
 		if got, err := read(w, name, 0); err == nil {
 			t.Errorf("read %s = %q, want an error", name, got)
@@ -139,9 +132,7 @@ func TestClip(t *testing.T) {
 
 	long := strings.Repeat("x", outputLimit-1) + "é and more"
 	text, got, err := w.clip("call_1", long)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	sum := sha256.Sum256([]byte(long))
 	want := agenttrace.Truncated{Path: ".agent/output/call_1.txt", Size: int64(len(long)),
 		SHA256: hex.EncodeToString(sum[:])}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -20,13 +21,9 @@ import (
 // TestDocumentation checks that docs/instrument.md shows this code.
 func TestDocumentation(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "instrument.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	source, err := os.ReadFile("quickstart.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	_, code, _ := strings.Cut(string(source), "\t// begin example\n")
 	code, _, found := strings.Cut(code, "\t// end example\n")
 	if !found {
@@ -89,9 +86,7 @@ func TestAPanicInTheExamplesAgentIsStoredAsTheError(t *testing.T) {
 func TestAnswerQuestion(t *testing.T) {
 	got := record(t, func() {
 		err := AnswerQuestion(t.Context(), &scripted{}, "/w", "Do the tests pass?", "You are careful.", nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 	})
 	for _, v := range session.Check(got) {
 		t.Error(v)
@@ -123,23 +118,15 @@ func record(t *testing.T, run func()) *session.Transcript {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(t.Context(), collector.Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+c.Endpoint())
 	run()
-	if err := c.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, c.Shutdown(context.Background()))
 	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer r.Close()
 	id, err := r.Resolve(t.Context(), "last")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	got := storetest.Transcript(t, r, id)
 	return got
 }

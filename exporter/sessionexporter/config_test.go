@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 )
 
@@ -22,19 +23,13 @@ import (
 func cases(t *testing.T) map[string]*confmap.Conf {
 	t.Helper()
 	all, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	byName := make(map[string]*confmap.Conf)
 	for key := range all.ToStringMap() {
 		sub, err := all.Sub(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		var id component.ID
-		if err := id.UnmarshalText([]byte(key)); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, id.UnmarshalText([]byte(key)))
 		byName[id.Name()] = sub
 	}
 	return byName
@@ -106,9 +101,7 @@ func TestLoadConfig(t *testing.T) {
 	for name, want := range want {
 		t.Run("case "+name, func(t *testing.T) {
 			got, err := load(all[name])
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if err := confmap.Validate(got); err != nil {
 				t.Errorf("Validate: %v", err)
 			}

@@ -21,9 +21,7 @@ import (
 func TestBrowse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer s.Close()
 	said := func(text string) *store.Value { return &store.Value{Text: text, At: 1, Rank: store.RankFinal} }
 	tell := func(id, text string, at int64) {

@@ -219,9 +219,7 @@ func TestClosedPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	newStore(t, path, fixture())
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	r.Close()
 	defer w.Close()
 	for _, args := range [][]string{{"export", "--all"}, {"ls"}, {"show", "last"}, {"help"}} {
@@ -259,9 +257,7 @@ func TestTailInterrupt(t *testing.T) {
 	newStore(t, path, fixture())
 	cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", path, "tail", "last")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	testscale.Must(t, cmd.Start())

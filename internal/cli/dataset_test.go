@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -53,9 +54,7 @@ func TestADataSetHasNoSecrets(t *testing.T) {
 			found += bytes.Count(text, []byte(secret)) + bytes.Count(text, []byte(token))
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return files, found
 	}
 	for _, name := range names {

@@ -112,9 +112,7 @@ func openQueried(t *testing.T, path string) *zombie.Conn {
 	newStore(t, path, queried())
 	importQueried(t, path)
 	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/internal/e2e"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestDuckDBReadsWhatIsExported: the queries of docs/analysis.md have the answers of a store when DuckDB reads what was
@@ -25,17 +26,11 @@ func TestDuckDBReadsWhatIsExported(t *testing.T) {
 		command(t, 0, "--store", path, "export", "--all", "--format", "parquet", "--force", "--output", tables)
 	}
 	project, err := e2e.InstallProject(t.Context(), os.DirFS("testdata/duckdb"), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	asked, err := json.Marshal(map[string]any{"tables": tables, "queries": queries})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	out, err := project.Run(t.Context(), "query.mjs", strings.NewReader(string(asked)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var have [][][]any
 	if err := json.Unmarshal(out, &have); err != nil || len(have) != len(queries) {
 		t.Fatalf("%d answers, %v: %s", len(have), err, out)

@@ -46,9 +46,7 @@ func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
 					q.Set(option, "true")
 				}
 				answer, err := http.Get(server.URL + web.Prefix + "sessions/" + row.ID + "/export?" + q.Encode())
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				got, err := io.ReadAll(answer.Body)
 				answer.Body.Close()
 				if err != nil || answer.StatusCode != http.StatusOK {

@@ -108,9 +108,7 @@ func entries(t *testing.T, dir string) (files []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return files
 }
 
@@ -122,9 +120,7 @@ func TestExportToStandardOutput(t *testing.T) {
 	want, _, _ := piped(nil, "--store", path, "export", "last")
 	for _, name := range []string{"-", "/dev/stdout"} {
 		f, err := os.CreateTemp(dir, "out")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if _, err := f.WriteString("before\n"); err != nil {
 			t.Fatal(err)
 		}

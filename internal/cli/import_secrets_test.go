@@ -189,8 +189,6 @@ func leftIn(t *testing.T, dir string, secrets []string) (where []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return where
 }

@@ -148,9 +148,7 @@ func copied(t *testing.T, path string) string {
 	t.Helper()
 	parent := filepath.Join(t.TempDir(), filepath.Base(filepath.Dir(path)))
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if info.IsDir() {
 		to := filepath.Join(parent, filepath.Base(path))
 		testscale.Must(t, os.CopyFS(to, os.DirFS(path)))
@@ -185,9 +183,7 @@ func wantRows(t *testing.T, store, golden string) {
 		}
 	}
 	for want, err := range jsonl.Decode(bytes.NewReader(rows), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		got := run(t, "--store", store, "export", want.Session.ID)
 		var expected strings.Builder
 		testscale.Must(t, jsonl.Encode(&expected, want))
@@ -205,9 +201,7 @@ func opencodeHome(t *testing.T) (home, database string) {
 	database = filepath.Join(home, ".local", "share", "opencode", "opencode.db")
 	testscale.Must(t, os.MkdirAll(filepath.Dir(database), 0o700))
 	conn, err := sqlite.OpenConn(database, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	for _, name := range []string{"schema.sql", "sessions.sql"} {
 		script := testscale.ReadFile(t, samples+"transcripts/testdata/opencode/"+name)
@@ -235,9 +229,7 @@ func TestImportCompressed(t *testing.T) {
 		}
 		testscale.Must(t, w.Close())
 		encoder, err := zstd.NewWriter(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		dir := t.TempDir()
 		testscale.WriteFile(t, filepath.Join(dir, tt.name), z.Bytes())
 		want := importJSON(t, filepath.Join(t.TempDir(), "s.db"), nil, tt.path)

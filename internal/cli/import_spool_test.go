@@ -19,9 +19,7 @@ func TestImportSpool(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "spool")
 	for _, title := range []string{"First", "Second"} {
 		e, err := spool.Open(root, spool.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(e.SpanExporter()))
 		sess := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(t.Context(),
 			agenttrace.SessionOptions{Agent: "coder", Title: title})

@@ -29,17 +29,13 @@ func TestTerminated(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "agenttrace", append([]string{"--store", "s.db"}, args...)...)
 		cmd.Dir = dir
 		stdin, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		stderr, err := cmd.StderrPipe()
 		testscale.Must(t, errors.Join(err, cmd.Start()))
 		switch args[len(args)-1] {
 		case "p": // opening it returns when the command opens it
 			w, err := os.OpenFile(filepath.Join(dir, "p"), os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			defer w.Close()
 		case ".", absent: // it prints that it follows the directory, or waits
 			if _, err := stderr.Read(make([]byte, 1)); err != nil {

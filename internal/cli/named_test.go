@@ -30,9 +30,7 @@ func TestCommandsThatAreNamedExist(t *testing.T) {
 	for _, pattern := range []string{"*.md", "docs/*.md", "Dockerfile", "docker-compose.yml", "deploy/*", "Makefile",
 		"*/*/README.md", "*/*.md", "session/store/sqlite/FORMAT.md"} {
 		found, err := filepath.Glob(filepath.Join("../..", pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		files = append(files, found...)
 	}
 	// A command is what follows the program's name in code, in a shell or behind its image.
@@ -126,9 +124,7 @@ func TestViewNamesAPortThatIsTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	newStore(t, path, fixture())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	got := commandLine("--store", path, "view", "--no-open", "--port", port)

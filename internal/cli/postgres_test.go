@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -36,15 +37,11 @@ func TestCommandsOnPostgres(t *testing.T) {
 func fillDatabase(t *testing.T, dsn string, b *store.Batch) {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if _, err := s.Apply(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 }
 
 // analyze compares the answers that the queries of docs/analysis.md have in a file and in a database.
@@ -53,9 +50,7 @@ func analyze(t *testing.T, dsn string) {
 	fillDatabase(t, dsn, queried())
 	importQueried(t, dsn)
 	database, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer database.Close(t.Context())
 	for i, query := range queries {
 		rows, err := database.Query(t.Context(), query)
@@ -65,9 +60,7 @@ func analyze(t *testing.T, dsn string) {
 		var ofDatabase [][]any
 		for rows.Next() {
 			row, err := rows.Values()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			ofDatabase = append(ofDatabase, row)
 		}
 		if rows.Err() != nil {

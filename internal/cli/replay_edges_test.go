@@ -50,9 +50,7 @@ func TestReplayedAnswerIsLastAndHasNoKey(t *testing.T) {
 		t.Errorf("printed:\n%s", out)
 	}
 	last, err := r.Resolve(t.Context(), "last")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	s, err := r.Session(t.Context(), last)
 	if err != nil || !strings.Contains(strings.ToLower(s.Title), "replay of turn") {
 		t.Errorf("last is %s %q: %v", last, s.Title, err)

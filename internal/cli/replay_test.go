@@ -128,9 +128,7 @@ func TestReplayAgent(t *testing.T) {
 	defer server.Close()
 	path := filepath.Join(t.TempDir(), "s.db")
 	rec, err := recorder.Open(t.Context(), path, recorder.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(rec.SpanExporter()))
 	prompts := []string{"What is here?", "/model gpt-5 high", "Push it.", "Thanks."}
 	result, err := codeagent.Run(t.Context(), codeagent.Config{

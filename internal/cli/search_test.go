@@ -46,9 +46,7 @@ func searchFiles(t *testing.T, path string) (names []string) {
 func TestTheSearchIndexIsMadeWhileACollectorWrites(t *testing.T) {
 	path := manyParts(t)
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer s.Close()
 	if _, stderr, code := piped(nil, "--store", path, "store", "migrate", "--search-index"); code != 0 ||
 		!strings.Contains(stderr, "up to date") {

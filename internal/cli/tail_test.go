@@ -217,9 +217,7 @@ func (x *tailing) end() string {
 func openAgent(t *testing.T, path, id string) *agent {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return &agent{t: t, store: s, id: id}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestControlEscaper writes JSON with characters that a terminal obeys, in pieces
@@ -11,9 +13,7 @@ import (
 func TestControlEscaper(t *testing.T) {
 	const value = "a\u009b2J\x7fb\u0085 – ü 界 \u00a0"
 	var text bytes.Buffer
-	if err := json.NewEncoder(&text).Encode(value); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.NewEncoder(&text).Encode(value))
 	for size := 1; size <= text.Len(); size++ {
 		var out bytes.Buffer
 		e := &controlEscaper{w: &out}

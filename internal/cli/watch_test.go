@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/gate"
 )
 
@@ -54,9 +55,7 @@ webhook: {url: %q, secret_env: HOOK_SECRET}
 			{"key":"gen_ai.request.model","value":{"stringValue":"m"}},
 			{"key":"gen_ai.usage.input_tokens","value":{"intValue":"500"}}]}]}]}]}`, now, now, now-1e9, now, id)
 		resp, err := http.Post("http://"+c.HTTPEndpoint()+"/v1/traces", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
 			t.Fatalf("the collector answers %s", resp.Status)
 		}
@@ -64,9 +63,7 @@ webhook: {url: %q, secret_env: HOOK_SECRET}
 	start := func() (kill func()) {
 		cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", path, "watch", "--rules", rules)
 		cmd.Env = append(os.Environ(), "HOOK_SECRET=key")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, cmd.Start())
 		return func() {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()

@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -32,13 +33,9 @@ type pipeline struct {
 func newPipeline(t *testing.T) *pipeline {
 	t.Helper()
 	c, err := collector.Start(t.Context(), collector.Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	out, err := connect(t.Context(), c.Endpoint(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return &pipeline{c, sdktrace.NewTracerProvider(sdktrace.WithBatcher(out.spans)),
 		sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(out.logs)))}
 }
@@ -47,13 +44,9 @@ func newPipeline(t *testing.T) *pipeline {
 func (p *pipeline) close(t *testing.T) *sqlite.Reader {
 	t.Helper()
 	ctx := context.Background()
-	if err := errors.Join(p.tp.Shutdown(ctx), p.lp.Shutdown(ctx), p.collector.Shutdown(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(p.tp.Shutdown(ctx), p.lp.Shutdown(ctx), p.collector.Shutdown(ctx)))
 	r, err := sqlite.OpenReader(ctx, p.collector.Store())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }

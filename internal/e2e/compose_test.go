@@ -49,9 +49,7 @@ func compose(t *testing.T) *composed {
 	text := testscale.ReadFile(t, filepath.Join(root, "docker-compose.yml"))
 	// Variables have their defaults.
 	text = regexp.MustCompile(`\$\{\w+:-([^}]*)\}`).ReplaceAll(text, []byte("$1"))
-	if err := yaml.Unmarshal(text, c); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, yaml.Unmarshal(text, c))
 	return c
 }
 
@@ -98,9 +96,7 @@ func (c *composed) mount(t *testing.T, service string) {
 		source, target, _ := strings.Cut(strings.TrimSuffix(volume, ":ro"), ":")
 		target = c.path(service, target)
 		if !strings.HasPrefix(source, ".") {
-			if err := os.MkdirAll(target, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, os.MkdirAll(target, 0o700))
 			continue
 		}
 		err := filepath.WalkDir(filepath.Join(root, source), func(path string, d os.DirEntry, err error) error {
@@ -117,9 +113,7 @@ func (c *composed) mount(t *testing.T, service string) {
 			}
 			return os.WriteFile(to, []byte(c.local(service, string(text))), 0o600)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 	}
 }
 
@@ -147,9 +141,7 @@ func (c *composed) start(t *testing.T, ctx context.Context, service, binary stri
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := c.command(ctx, service, binary, c.Services[service].Command)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait(); cancel(); close(ended) }()
 	t.Cleanup(func() { cancel(); <-ended })
@@ -230,9 +222,7 @@ func (c *composed) checkLinks(t *testing.T, ctx context.Context, j jaeger, sessi
 	spans []jaegerSpan) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	b, pages := &browser{t, ctx, http.Client{Jar: jar}}, "http://"+c.address("collector:4320")
 	links := c.links(t, ctx, j, sessionID, spans)
 	links[pages+"/s/"+sessionID] = sessionID

@@ -17,6 +17,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/internal/cli"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 var crashes = flag.Int("crashes", 40, "how many agents TestKilledAgents kills")
@@ -78,15 +79,11 @@ type process struct {
 func start(t *testing.T, role string, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	p := &process{Cmd: exec.Command(self, args...)}
 	p.Env = append(os.Environ(), roleVariable+"="+role)
 	in, err := p.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var out io.ReadCloser
 	if role == "collector" {
 		out, err = p.StderrPipe() // it reports here that it is ready
@@ -94,12 +91,8 @@ func start(t *testing.T, role string, args ...string) *process {
 		p.Stderr = os.Stderr
 		out, err = p.StdoutPipe()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
+	testscale.Must(t, p.Start())
 	t.Cleanup(func() { _ = p.Process.Kill() }) // for tests that fail before they do
 	p.in, p.out = in, bufio.NewReader(out)
 	return p
@@ -110,9 +103,7 @@ func startAgent(t *testing.T, j job) *process {
 	t.Helper()
 	p := start(t, "agent")
 	text, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if _, err := p.in.Write(append(text, '\n')); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +143,5 @@ func (p *process) line(t *testing.T) (l line, ok bool) {
 // kill kills the process, as the kernel does when it runs out of memory.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
-	if err := p.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.Process.Kill())
 }

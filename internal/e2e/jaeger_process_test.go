@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // jaegerVersion is the version that tools/jaeger builds. Its binary is Jaeger v2.
@@ -32,9 +34,7 @@ func jaegerBinary(t *testing.T, ctx context.Context) string {
 		return path
 	}
 	// An interrupted build must not leave a partial binary.
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	partial := fmt.Sprintf("%s.%d", path, os.Getpid())
 	build := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-o", partial,
 		"github.com/jaegertracing/jaeger/cmd/jaeger")
@@ -43,9 +43,7 @@ func jaegerBinary(t *testing.T, ctx context.Context) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build jaeger: %v\n%s", err, out)
 	}
-	if err := os.Rename(partial, path); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Rename(partial, path))
 	return path
 }
 

@@ -56,9 +56,7 @@ func TestCompose(t *testing.T) {
 		t.Errorf("spans (-in Jaeger +where Tempo is):\n%s", diff)
 	}
 	reader, err := sqlite.OpenReader(ctx, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer reader.Close()
 	for _, id := range append([]string{result.SessionID}, result.ChildSessionIDs...) {
 		transcript := storetest.Transcript(t, reader, id)
@@ -101,14 +99,10 @@ func TestJaegerOfLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	reader, err := sqlite.OpenReader(ctx, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer reader.Close()
 	s, err := formats.Read(ctx, reader, "01a1fa2f-1e4a-7b31-a55d-4564d5182253")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	spans, tokens := jaegerSpans(t, ctx, j, s.Traces), ""
 	for _, span := range spans {
 		tokens += span.tag("tokens")
@@ -123,9 +117,7 @@ func TestJaegerOfLogs(t *testing.T) {
 func runAgent(t *testing.T, ctx context.Context, endpoint string) codeagent.Result {
 	t.Helper()
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(endpoint))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter),
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "codeagent"))))
 	result, err := codeagent.Run(ctx, codeagent.Config{TracerProvider: provider})
@@ -135,9 +127,7 @@ func runAgent(t *testing.T, ctx context.Context, endpoint string) codeagent.Resu
 	if !result.TestsPass {
 		t.Error("the agent did not fix the failing test")
 	}
-	if err := provider.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, provider.Shutdown(ctx))
 	return result
 }
 
@@ -171,17 +161,13 @@ func jaegerSpans(t *testing.T, ctx context.Context, j jaeger, traces []string) [
 	var all []jaegerSpan
 	for _, trace := range traces {
 		body, err := get(ctx, j.query+"/api/traces/"+trace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		var reply struct {
 			Data []struct {
 				Spans []jaegerSpan `json:"spans"`
 			} `json:"data"`
 		}
-		if err := json.Unmarshal(body, &reply); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal(body, &reply))
 		for _, d := range reply.Data {
 			all = append(all, d.Spans...)
 		}
@@ -196,23 +182,15 @@ func compareExport(t *testing.T, ctx context.Context, binary string, reader stor
 	t.Helper()
 	other := compose(t).startJaeger(t, ctx, binary)
 	conn, err := grpc.NewClient(other.otlp, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close()
 	for _, id := range ids {
 		s, err := formats.Read(ctx, reader, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		var spans bytes.Buffer
-		if err := formats.Named("otlp-proto", nil).Stream(&spans)(&formats.Source{Session: s}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, formats.Named("otlp-proto", nil).Stream(&spans)(&formats.Source{Session: s}))
 		request := ptraceotlp.NewExportRequest()
-		if err := request.UnmarshalProto(spans.Bytes()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, request.UnmarshalProto(spans.Bytes()))
 		if _, err := ptraceotlp.NewGRPCClient(conn).Export(ctx, request); err != nil {
 			t.Fatal(err)
 		}
@@ -267,9 +245,7 @@ func compareFile(t *testing.T, dir string, transcript *session.Transcript) {
 	}
 	got := testscale.ReadFile(t, names[0])
 	var want bytes.Buffer
-	if err := jsonl.Encode(&want, transcript); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, jsonl.Encode(&want, transcript))
 	// The file also has the state that a restored session needs, which readers do not return.
 	var rows strings.Builder
 	for line := range strings.Lines(string(got)) {

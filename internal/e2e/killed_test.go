@@ -24,9 +24,7 @@ import (
 func TestKilledAgents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(t.Context(), collector.Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	reader := testscale.Open(t, sqlite.OpenReader, path)
 	var sum tally
 	for n := 0; sum.kills < *crashes; n++ {

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -109,9 +110,7 @@ func TestKilledOutside(t *testing.T) {
 	}))
 	defer server.Close()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for n := range max(8, *crashes/5) {
 		victim := []string{"recorder", "agent", "command", "editor"}[n%4]
 		t.Run(fmt.Sprint(victim, " ", n), func(t *testing.T) {
@@ -146,9 +145,7 @@ func TestKilledOutside(t *testing.T) {
 			run.Env = append(os.Environ(), roleVariable+"="+role, "HOME="+home, "XDG_STATE_HOME=",
 				"OPENAI_BASE_URL="+server.URL+"/v1")
 			out, err := run.StdoutPipe()
-			if err := errors.Join(err, run.Start()); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, errors.Join(err, run.Start()))
 			var got, before []string
 			for lines := bufio.NewReader(out); ; {
 				line, err := lines.ReadString('\n')
@@ -166,9 +163,7 @@ func TestKilledOutside(t *testing.T) {
 				if victim == "recorder" || victim == "agent" {
 					pid = child(t, pid, map[string]string{"recorder": "run record", "agent": self + "$"}[victim])
 				}
-				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 				close(done)
 			}
 			_ = run.Wait()

@@ -82,7 +82,5 @@ func (c *composed) takePicture(t *testing.T, ctx context.Context, j jaeger, b *b
 	if err != nil || bytes.Contains(page, []byte("placeholder")) {
 		t.Fatalf("this Jaeger has no pages: set AGENTTRACE_JAEGER to a released binary (%v)", err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "docs/images/trace-and-session.png"), picture, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.WriteFile(filepath.Join(root, "docs/images/trace-and-session.png"), picture, 0o644))
 }

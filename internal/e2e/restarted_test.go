@@ -12,6 +12,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
@@ -30,9 +31,7 @@ type host struct {
 func newHost(t *testing.T) *host {
 	t.Helper()
 	rec, err := recorder.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), recorder.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		if err := rec.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -133,13 +132,9 @@ func TestAnswerStandsAboveWait(t *testing.T) {
 			h.resume(t, h.session.State(), false)
 			h.start(t)
 			ctx, turn, err := h.run.ContinueTurn(h.ctx, agenttrace.TurnOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			_, call, _, err = turn.ResumeTool(ctx, "c", agenttrace.Answer{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			test.end(call)
 			h.resume(t, h.session.State(), true)
 			trace, parts, status := h.stored(t)

@@ -112,9 +112,7 @@ func TestTraces(t *testing.T) {
 	set.TelemetrySettings = tel.NewTelemetrySettings()
 	p, err := NewFactory().CreateTraces(t.Context(), set,
 		&Config{Redaction: redact.Config{MaxBytes: 1000}}, sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if !p.Capabilities().MutatesData {
 		t.Error("the processor does not report that it changes what it is given")
 	}
@@ -150,9 +148,7 @@ func TestTraces(t *testing.T) {
 	testscale.Must(t, p.Shutdown(t.Context()))
 	for name, want := range map[string]int64{"values_redacted": 5*12 + 3, "values_truncated": 1} {
 		m, err := tel.GetMetric("otelcol_processor_agent_redaction_" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if got := m.Data.(metricdata.Sum[int64]).DataPoints[0].Value; got != want {
 			t.Errorf("%s is %d, want %d", name, got, want)
 		}
@@ -163,9 +159,7 @@ func TestLogs(t *testing.T) {
 	sink := new(consumertest.LogsSink)
 	p, err := NewFactory().CreateLogs(t.Context(), processortest.NewNopSettings(componentType), createDefaultConfig(),
 		sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	ld := plog.NewLogs()
 	rl := ld.ResourceLogs().AppendEmpty()
 	sl := rl.ScopeLogs().AppendEmpty()
@@ -195,9 +189,7 @@ func TestASpanThatIsTooLargeIsCutAndNoOther(t *testing.T) {
 	config.MaxSpanBytes = 1 << 20
 	next := new(consumertest.TracesSink)
 	p, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(componentType), config, next)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	td := ptrace.NewTraces()
 	all := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
 	small := all.AppendEmpty()
@@ -235,9 +227,7 @@ func TestRedactedKeysIDsAndStates(t *testing.T) {
 	sink := new(consumertest.TracesSink)
 	p, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(componentType), createDefaultConfig(),
 		sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	td := ptrace.NewTraces()
 	span := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
 	span.TraceState().FromRaw("vendor=" + token + "," + token + "=1,other=ok,token=x")

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 
 	"github.com/agenttrace/agenttrace/internal/nesting"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // Every configuration that sets no times of its own has those that close a connection which sends half a request.
@@ -43,16 +44,12 @@ func TestConfiguredPathsAreBounded(t *testing.T) {
 		"/any/where": {"/": nesting.SignalTraces},
 	} {
 		wrap, err := middleware{paths: paths}.GetHTTPHandler(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		var refused error
 		handler, err := wrap(t.Context(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, refused = io.ReadAll(r.Body)
 		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader([]byte(deep)))
 		r.Header.Set("Content-Type", "application/json; charset=utf-8")
 		handler.ServeHTTP(httptest.NewRecorder(), r)

@@ -77,9 +77,7 @@ func collect(t *testing.T, programs map[string]*Program) (map[string][]Turn, str
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	running, err := collector.Start(ctx, collector.Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var mu sync.Mutex
 	saw := make(map[string][]Turn)
 	var wg sync.WaitGroup
@@ -234,9 +232,7 @@ func TestGenkitInProcess(t *testing.T) {
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	saw, err := genkit.Run(ctx, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	compareGenkit(t, saw, testscale.Open(t, sqlite.OpenReader, path))
 }
 

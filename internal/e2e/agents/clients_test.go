@@ -91,9 +91,7 @@ func play(t *testing.T, suffix string, sessions int, names []string,
 				_, err = im.Run(t.Context(), importer.Inputs(transcripts, nil, nil))
 				err = errors.Join(err, im.Close())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 		}
 		checkAll(t, reader, sessions)
 		for name, lacks := range lacks {
@@ -111,9 +109,7 @@ func checkAll(t *testing.T, reader store.Reader, sessions int) {
 	}
 	for _, id := range ids {
 		in, err := document.Reader{Reader: reader}.Collect(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, v := range session.Check(in.Transcript) {
 			t.Errorf("session.Check: %s", v)
 		}
@@ -198,9 +194,7 @@ func compareBytes(t *testing.T, dir string) {
 				Body, Answer           []byte
 				Status                 int
 			}
-			if err := json.Unmarshal(line, &e); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, json.Unmarshal(line, &e))
 			if side == "inside" {
 				server, path, _ := strings.Cut(strings.TrimPrefix(e.Path, "/"), "/")
 				if !slices.Contains([]string{"openai", "anthropic", "gemini", "copilot"}, server) {
@@ -332,9 +326,7 @@ func children(t *testing.T, transcript *session.Transcript) (all []asked) {
 					Trace session.ToolTrace `json:"agenttrace"`
 				} `json:"toolMetadata"`
 			}
-			if err := json.Unmarshal([]byte(row.DataJSON), &part); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, json.Unmarshal([]byte(row.DataJSON), &part))
 			if id := part.Meta.Trace.ChildSessionID; id != "" {
 				all = append(all, asked{id, m.Message.ID, string(part.Input)})
 			}
@@ -404,9 +396,7 @@ func storedOf(t *testing.T, transcript *session.Transcript, lacks absent) []stri
 	var lines []string
 	for _, m := range transcript.Messages {
 		var meta session.MessageMetadata
-		if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &meta); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal([]byte(m.Message.MetadataJSON), &meta))
 		for _, row := range m.Parts {
 			p := storedPart(t, row)
 			switch {

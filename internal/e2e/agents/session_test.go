@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -127,9 +128,7 @@ func stored(t *testing.T, reader store.Reader, id string) outline {
 func storedMetadata(t *testing.T, reader store.Reader, row session.Message) message {
 	t.Helper()
 	var meta session.MessageMetadata
-	if err := json.Unmarshal([]byte(row.MetadataJSON), &meta); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal([]byte(row.MetadataJSON), &meta))
 	trace := meta.Trace
 	if len(trace.Problems) > 0 || trace.Incomplete && trace.EndReason == "finish" {
 		t.Errorf("message %s is incomplete (%v) or has problems: %q", row.ID, trace.Incomplete, trace.Problems)
@@ -162,9 +161,7 @@ func storedPart(t *testing.T, row session.Part) part {
 		Type, Text, ToolCallID, State, ErrorText string
 		Input, Output                            json.RawMessage
 	}
-	if err := json.Unmarshal([]byte(row.DataJSON), &data); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal([]byte(row.DataJSON), &data))
 	p := part{Type: data.Type, Text: data.Text, CallID: data.ToolCallID, Input: value(data.Input),
 		Output: value(data.Output), Error: data.ErrorText}
 	if p.CallID != "" {
@@ -179,9 +176,7 @@ func blob(t *testing.T, reader store.Reader, kind store.BlobKind, digest string)
 		return ""
 	}
 	b, err := reader.Blob(t.Context(), kind, digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return b.Body
 }
 

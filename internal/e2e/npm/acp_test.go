@@ -30,14 +30,10 @@ import (
 func accepted(t *testing.T, s *codec.Session) {
 	t.Helper()
 	var trace bytes.Buffer
-	if err := formats.Named("acp", nil).Stream(&trace)(&formats.Source{Session: s}); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, formats.Named("acp", nil).Stream(&trace)(&formats.Source{Session: s}))
 	lines := bytes.Count(trace.Bytes(), []byte("\n"))
 	report, err := project(t, "acpsdk").Check(t.Context(), "check.mjs", &trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, failure := range report.Failures {
 		t.Errorf("%s: %s", s.Session.ID, failure)
 	}
@@ -50,14 +46,10 @@ func accepted(t *testing.T, s *codec.Session) {
 // forks, rewinds and compactions.
 func TestACPReference(t *testing.T) {
 	f, err := os.Open(filepath.FromSlash("../../../session/testdata/reference.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer f.Close()
 	for tr, err := range jsonl.Decode(f, nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		accepted(t, &codec.Session{Transcript: tr})
 	}
 }
@@ -67,14 +59,10 @@ func TestACPTraces(t *testing.T) {
 	for _, name := range []string{"handmade_raw.ndjson", "handmade_zed.json", "handmade_inspector.jsonl",
 		"handmade_conductor.jsons"} {
 		f, err := os.Open(filepath.Join(filepath.FromSlash("../../../session/codec/formats/testdata/acp"), name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		defer f.Close()
 		for s, err := range formats.Named("acp", nil).Decode(f, func(p codec.Problem) { t.Errorf("%s: %s", name, p) }) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			accepted(t, s)
 		}
 	}
@@ -97,9 +85,7 @@ func TestACPVersion2(t *testing.T) {
 {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}}}
 `
 	for s, err := range formats.Named("acp", nil).Decode(strings.NewReader(trace), func(p codec.Problem) { t.Error(p) }) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		accepted(t, s)
 		s.Session.Title = "Given later"
 		accepted(t, s)
@@ -110,15 +96,11 @@ func TestACPVersion2(t *testing.T) {
 func TestACPCaptures(t *testing.T) {
 	ctx := t.Context()
 	st, err := sqlitestore.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer st.Close()
 	in := ingest.New(st, ingest.Options{})
 	bodies, err := filepath.Glob(filepath.FromSlash("../../../session/ingest/testdata/captures/*/*/*-*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, path := range bodies {
 		body := testscale.ReadFile(t, path)
 		if strings.HasSuffix(path, "-traces.json") {
@@ -237,9 +219,7 @@ func TestACPFlaws(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got, err := project(t, "acpsdk").Check(t.Context(), "check.mjs", strings.NewReader(begin+tt.line+"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if got.Passed != 1 || got.Failed != 1 || !strings.HasPrefix(got.Failures[0], tt.want) {
 			t.Errorf("report of %s is %+v, want %q", tt.line, got, tt.want)
 		}
@@ -262,9 +242,7 @@ func TestACPPair(t *testing.T) {
 	db := filepath.Join(dir, "s.db")
 	talk := func(name string, between ...string) (said [4]string) {
 		to := filepath.Join(dir, name)
-		if err := os.Mkdir(to, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Mkdir(to, 0o700))
 		args := append(append([]string{"client.mjs", to}, between...), "node", "agent.mjs", to)
 		cmd := exec.CommandContext(t.Context(), "node", args...)
 		cmd.Dir, cmd.Env = p.Dir, append(os.Environ(), "XDG_STATE_HOME="+dir)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/internal/e2e"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // root is where the projects below testdata are installed: the SDK of the Agent Client Protocol, and the AI SDK as a
@@ -39,9 +40,7 @@ func install(name string) func() (*e2e.Project, error) {
 func project(t *testing.T, name string) checker {
 	t.Helper()
 	p, err := installed[name]()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return checker{p}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -25,9 +26,7 @@ func transcripts(t *testing.T) []*session.Transcript {
 	t.Helper()
 	ctx := t.Context()
 	s, err := sqlitestore.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -35,9 +34,7 @@ func transcripts(t *testing.T) []*session.Transcript {
 	})
 	traces := everyKind()
 	report, err := ingest.New(s, ingest.Options{}).Traces(ctx, traces)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if report.Accepted != traces.SpanCount() || report.Refused != 0 {
 		t.Fatalf("the scenario itself has a problem: %+v", report)
 	}
@@ -68,9 +65,7 @@ func TestStoredMessages(t *testing.T) {
 				kinds[kind] = true
 			}
 		}
-		if err := jsonl.Encode(&lines, transcript); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, jsonl.Encode(&lines, transcript))
 	}
 	want := []string{"data-compaction", "data-damaged", "data-error", "data-plan", "data-withheld", "file", "reasoning",
 		"source-document", "source-url", "step-start", "text"}
@@ -83,9 +78,7 @@ func TestStoredMessages(t *testing.T) {
 		t.Errorf("kinds of parts (-want +got):\n%s", diff)
 	}
 	got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", &lines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if diff := cmp.Diff(&report{Passed: messages, Failures: []string{}}, got); diff != "" {
 		t.Errorf("report of the AI SDK (-want +got):\n%s", diff)
 	}
@@ -94,14 +87,10 @@ func TestStoredMessages(t *testing.T) {
 // TestReferenceMessages does so for a session that the guide's reference implementation wrote.
 func TestReferenceMessages(t *testing.T) {
 	f, err := os.Open(filepath.FromSlash("../../../session/testdata/reference.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer f.Close()
 	got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if got.Passed == 0 || got.Failed != 0 {
 		t.Errorf("report is %+v, want only passes", got)
 	}
@@ -155,13 +144,9 @@ func TestFlawedMessages(t *testing.T) {
 				t.Errorf("session.Check reports %v", violations)
 			}
 			var lines bytes.Buffer
-			if err := jsonl.Encode(&lines, transcript); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, jsonl.Encode(&lines, transcript))
 			got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", &lines)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if got.Failed != 1 || !strings.HasPrefix(got.Failures[0], "ses_1 msg_1 ("+tt.role+"): "+tt.want) {
 				t.Errorf("report is %+v, want one failure with %q", got, tt.want)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/replay"
@@ -40,9 +41,7 @@ func TestRequests(t *testing.T) {
 	var ours []map[string][]byte
 	for _, file := range files {
 		a, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		written := make(map[string][]byte)
 		for _, f := range a.Files {
 			written[f.Name] = f.Data
@@ -62,22 +61,16 @@ func TestGenerated(t *testing.T) {
 		in := generate(rand.New(rand.NewPCG(seed, 11)))
 		turns := document.Build(in).Turns
 		b, err := replay.New(document.Build(in), in.Transcript, len(turns))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		b.Model.ModelID, b.SystemPrompt = []string{"gpt-4.1", "gpt-5", "claude-sonnet-4-5"}[seed%3], "You are a coder."
 		b.Tools = []replay.Tool{{Name: "bash", Description: "Run a command.",
 			InputSchema: json.RawMessage(`{"type":"object"}`)}}
 		var bundle bytes.Buffer
-		if err := b.Encode(&bundle, replay.BundleName); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, b.Encode(&bundle, replay.BundleName))
 		written := map[string][]byte{"bundle": bundle.Bytes()}
 		for format := range normals {
 			var request bytes.Buffer
-			if err := b.Encode(&request, format); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, b.Encode(&request, format))
 			written[format] = request.Bytes()
 		}
 		names, ours = append(names, fmt.Sprintf("seed %d", seed)), append(ours, written)
@@ -96,9 +89,7 @@ func compare(t *testing.T, names []string, ours []map[string][]byte) (compared i
 		bundles = append(bundles, o["bundle"])
 	}
 	theirs, err := requests(t.Context(), project(t, "replay"), bundles...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for i, name := range names {
 		for format, normal := range normals {
 			var no struct {
@@ -134,9 +125,7 @@ func decode(t *testing.T, raw []byte) map[string]any {
 // TestStreams runs our client with routes of the SDK.
 func TestStreams(t *testing.T) {
 	url, stop, err := serve(t.Context(), project(t, "replay"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer func() {
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -175,9 +164,7 @@ func TestStreams(t *testing.T) {
 	} {
 		t.Run(test.path, func(t *testing.T) {
 			b, err := replay.New(document.Build(located()), located().Transcript, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			c := &replay.Client{Format: replay.FormatOf("ai-sdk"), Endpoint: url + "/" + test.path}
 			a, err := b.Run(t.Context(), c)
 			if test.err != "" {
@@ -186,9 +173,7 @@ func TestStreams(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if (a.Err != nil) != (test.broke != "") || a.Err != nil && !strings.Contains(a.Err.Error(), test.broke) {
 				t.Errorf("it ended with %v, want %q", a.Err, test.broke)
 			}
@@ -198,9 +183,7 @@ func TestStreams(t *testing.T) {
 				t.Errorf("answer (-want +got):\n%s", diff)
 			}
 			batch, err := a.Changes(b, c, "ses_2")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			var parts []string
 			for _, p := range batch.Parts {
 				parts = append(parts, string(p.Data))
