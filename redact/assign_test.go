@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 const password = "tr0ub4dor" + "-Zx81-kestrel"
@@ -12,9 +14,7 @@ const password = "tr0ub4dor" + "-Zx81-kestrel"
 // passwords returns the texts of a file that have the password.
 func passwords(t testing.TB, name string) (texts []string) {
 	b, err := os.ReadFile("testdata/corpus/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	text := strings.NewReplacer("␤", "\n", "␍", "\r", "‹password›", password, "‹mix›", mix40[:36], "\n", "\x00").
 		Replace(string(b))
 	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\x00"), "\x00") {

@@ -43,9 +43,7 @@ var (
 func readCorpus(t testing.TB, name string, times int) []corpusEntry {
 	t.Helper()
 	b, err := os.ReadFile("testdata/corpus/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var entries []corpusEntry
 	class := ""
 	for i, line := range strings.Split(string(b), "\n") {

@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestImportsTheStandardLibraryOnly guards what agent authors were promised: the SDK
@@ -20,9 +22,7 @@ func TestImportsTheStandardLibraryOnly(t *testing.T) {
 		}
 	}
 	std, err := exec.Command("go", "list", "-deps", self).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, dep := range strings.Fields(string(std)) {
 		if dep == "encoding/json" || dep == "net/http" {
 			t.Errorf("redact imports %s: too slow or too large for what runs in every span", dep)

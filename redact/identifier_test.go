@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -31,9 +32,7 @@ func TestARedactedIdentifierIsNoSecretInAText(t *testing.T) {
 // Identifiers stay apart, stay the same, and do not confirm a guess.
 func TestIdentifier(t *testing.T) {
 	r, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	token := "ghp_" + mix40[:36]
 	seen := make(map[string]string)
 	for _, s := range []string{

@@ -8,14 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 func mustNew(t testing.TB, cfg Config) *Redactor {
 	t.Helper()
 	r, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return r
 }
 

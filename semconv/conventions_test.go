@@ -82,9 +82,7 @@ func TestEveryValueIsListed(t *testing.T) {
 func constantsOf(t *testing.T, path string) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	constants := make(map[string]string)
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
@@ -97,9 +95,7 @@ func constantsOf(t *testing.T, path string) map[string]string {
 				value = call.Args[0]
 			}
 			text, err := strconv.Unquote(value.(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			constants[name.Name] = text
 		}
 		return true
@@ -160,18 +156,14 @@ func TestEveryKeyConstantIsListed(t *testing.T) {
 func keysUsed(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	used := make(map[string]bool)
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			if sel, ok := n.(*ast.SelectorExpr); ok && strings.HasSuffix(sel.Sel.Name, "Key") {
 				if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "semconv" {

@@ -4,15 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestFilesAreReplacedTogether cannot write the second of two files, and wants the first as it was.
 func TestFilesAreReplacedTogether(t *testing.T) {
 	dir := t.TempDir()
 	first := NewFile{filepath.Join(dir, "events.jsonl"), []byte("old")}
-	if err := ReplaceFiles(first); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, ReplaceFiles(first))
 	second := NewFile{filepath.Join(dir, "nowhere", "run.json"), []byte("new")}
 	err := ReplaceFiles(NewFile{first.Path, []byte("new")}, second)
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -14,9 +15,7 @@ import (
 // show and ls list scores, then tags, then notes, each by name and time, whatever the ids are.
 func TestAnnotationsAreShownByKindNameAndTime(t *testing.T) {
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer s.Close()
 	annotation := func(id string, kind store.AnnotationKind, name string, at int64) store.Annotation {
 		return store.Annotation{ID: id, SessionID: "s1", Kind: kind, Name: name, Comment: id, CreatedAt: at, Value: new(0.0),
@@ -33,18 +32,12 @@ func TestAnnotationsAreShownByKindNameAndTime(t *testing.T) {
 	}
 	want := []string{"f", "d", "e", "c", "b", "z", "a"}
 	rows, err := s.Annotations(t.Context(), "s1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	shown := document.PlaceAnnotations(&session.Transcript{}, rows).Session
 	row, err := s.Session(t.Context(), "s1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	items, _, err := document.Reader{Reader: s}.Items(t.Context(), []session.Session{row})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for what, all := range map[string][]document.Annotation{"show": shown, "ls": items[0].Annotations} {
 		var got []string
 		for i := range all {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -24,9 +25,7 @@ import (
 // the whole document, as its readers see it.
 func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer s.Close()
 	samples := append(codectest.Corpus(), codectest.Generated(200)...)
 	var ids []string
@@ -63,17 +62,13 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 	}
 	sums := map[string]string{}
 	for d, err := range r.Each(t.Context(), append([]string{"none"}, ids...), true) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		sums[d.Session.ID] = sum(d)
 	}
 	ranges, hidden, compactions, forks := 0, 0, 0, 0
 	for _, id := range ids {
 		whole, err := r.LoadAll(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if d := cmp.Diff(strings.Split(sum(whole), "\n"), strings.Split(sums[id], "\n")); d != "" {
 			t.Errorf("session %s (-whole +sums):\n%s", id, d)
 		}
@@ -83,21 +78,15 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 		}
 		n := len(whole.Turns)
 		spent, err := s.Spent(t.Context(), []string{id}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		o, err := r.LoadOutline(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		// A session without a question and an answer has a turn on its page.
 		if got := spent[id]; got.Turns != int64(n) && got.Turns > 0 {
 			t.Errorf("session %s: a list has %d turns, its pages have %d", id, got.Turns, n)
 		}
 		figures, err := s.Stats(t.Context(), store.StatsQuery{Sessions: store.SessionFilter{IDs: []string{id}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		counts := func(errors, denied int64) string { return fmt.Sprintf("%d errors, %d denied", errors, denied) }
 		of := func(t document.Totals) string { return counts(int64(t.Errors), int64(t.Denied)) }
 		all := []string{of(whole.Totals), of(o.Document().Totals), counts(spent[id].Errors, spent[id].Denied)}
@@ -108,18 +97,14 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 			t.Errorf("session %s: the document, its outline, a list and stats count differently: %q", id, all)
 		}
 		matching, err := r.SelectIDs(t.Context(), store.SessionFilter{IDs: []string{id}, Errors: true}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if whole.Totals.Errors > 0 && len(matching) == 0 {
 			t.Errorf("session %s has %d errors and is not selected by them", id, whole.Totals.Errors)
 		}
 		for first := 1; first <= n; first++ {
 			for last := first; last <= n; last += 1 + (n / 4) {
 				part, err := r.LoadTurns(t.Context(), id, first, last)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				ranges++
 				want := whole.Between(first, last)
 				// That a call or a text is elsewhere too is known of the turns that are loaded.
@@ -143,8 +128,6 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 func asJSON(t *testing.T, doc *document.Document) string {
 	t.Helper()
 	text, err := json.MarshalIndent(doc, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return string(text)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -105,9 +106,7 @@ const (
 func experiment(t *testing.T, g *Gate, r *rand.Rand, plant func(m *made, of int)) (runs []*Run) {
 	t.Helper()
 	finder, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for of := range casesMade {
 		for range runsMade {
 			m := usual(r, of)
@@ -191,9 +190,7 @@ func plants() map[string]func(m *made, of int) {
 func parse(t *testing.T, text string) *Gate {
 	t.Helper()
 	g, err := Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return g
 }
 
@@ -408,9 +405,7 @@ func TestReportsAreWellFormed(t *testing.T) {
 // A figure that is not known yet breaks no rule: an agent would be stopped before its first answer.
 func TestWhatIsNotKnownYetBreaksNoRule(t *testing.T) {
 	rules, err := parseRules([]byte("version: 1\nrules:\n  - {name: dear, max: {tokens: 5, cost_usd: 5}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for want, figures := range map[string]map[string]float64{
 		"": {}, "tokens is 6, above 5": {"tokens": 6}, "cost_usd is $6.00, above $5.00": {"cost_usd": 6},
 		"cost_usd is ~$6.00, above $5.00": {"cost_usd": 2, "estimated_cost_usd": 4},
@@ -432,9 +427,7 @@ func TestTheSchemaHasEveryKey(t *testing.T) {
 		Items      *node
 	}
 	var root node
-	if err := json.Unmarshal(Schema(), &root); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal(Schema(), &root))
 	one := root.Properties["assertions"].Items
 	for of, n := range map[reflect.Type]*node{
 		reflect.TypeFor[Gate](): &root, reflect.TypeFor[Assertion](): one,

@@ -84,9 +84,7 @@ func TestRulesFindWhatTheyState(t *testing.T) {
 	dir := t.TempDir()
 	path, file := filepath.Join(dir, "s.db"), filepath.Join(dir, "rules.yaml")
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, in := range sessions {
 		if _, err := s.Import(t.Context(), in); err != nil {
 			t.Fatal(err)
@@ -106,13 +104,9 @@ rules:
   - {name: rich, budget: {per: day, tokens: 1000000}}
 command: [sh, -c, "cat >> %s"]
 `, ran), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	rules, err := gate.ReadRules(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	known := map[string]string{"looping": "looping", "failing": "failing", "stuck": "stuck", "leaking": "leaking",
 		"banned": "banned", "calls": "failing", "user": "*"}
 	want := maps.Clone(known)

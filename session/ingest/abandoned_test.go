@@ -57,9 +57,7 @@ func TestATurnThatBeganAfterTheLastSavedStateEndsWhenAnotherGoesOn(t *testing.T)
 		second := agenttracetest.NewRecorder()
 		options.TracerProvider, options.LoggerProvider = second, second
 		resumed, err := agenttrace.New(options).ResumeSession(t.Context(), state)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		runCtx, run = resumed.StartRun(t.Context(), agenttrace.RunOptions{})
 		for _, text := range []string{"go on", "and on"} {
 			ctx, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: text}, agenttrace.TurnOptions{})
@@ -142,9 +140,7 @@ func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
 	second := agenttracetest.NewRecorder()
 	options.TracerProvider, options.LoggerProvider = second, second
 	resumed, err := agenttrace.New(options).ResumeSession(t.Context(), state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	ctx, run = resumed.StartRun(t.Context(), agenttrace.RunOptions{})
 	_, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "go on"}, agenttrace.TurnOptions{})
 	turn.Text("Done.")

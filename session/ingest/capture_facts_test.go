@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -83,9 +84,7 @@ func recount(t testing.TB, s *sqlitestore.Store) string {
 func recountScores(t testing.TB, s *sqlitestore.Store, b *strings.Builder, tr *session.Transcript) {
 	t.Helper()
 	all, err := s.Annotations(t.Context(), tr.Session.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for i := range all {
 		n, of := document.AnnotationOf(&all[i]), "session"
 		for k, m := range tr.Messages {
@@ -106,9 +105,7 @@ func recountAnswer(t testing.TB, s *sqlitestore.Store, b *strings.Builder, m *se
 	catalog *string) {
 	t.Helper()
 	var meta session.MessageMetadata
-	if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &meta); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal([]byte(m.Message.MetadataJSON), &meta))
 	fmt.Fprintf(b, "%s calls=%d", m.Message.Role, meta.Trace.ModelCalls)
 	put := func(key, value string) {
 		if value != "" {
@@ -155,9 +152,7 @@ func recountAnswer(t testing.TB, s *sqlitestore.Store, b *strings.Builder, m *se
 func blobText(t testing.TB, s *sqlitestore.Store, kind store.BlobKind, digest string) string {
 	t.Helper()
 	blob, err := s.Blob(t.Context(), kind, digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return blob.Body
 }
 

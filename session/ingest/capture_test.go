@@ -137,9 +137,7 @@ func deliverTo(t testing.TB, s *sqlitestore.Store, o ingest.Options, all []reque
 	sum := ingest.Report{Dialects: make(map[string]int)}
 	for _, r := range all {
 		report, err := r.to(t.Context(), in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		sum.Spans += report.Spans
 		sum.Records += report.Records
 		sum.Accepted += report.Accepted
@@ -270,18 +268,14 @@ func narrate(t testing.TB, s *sqlitestore.Store) string {
 			}
 		}
 		decisions, err := s.Decisions(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, d := range decisions {
 			d.ID, d.MessageID, d.PartID, d.SessionID, d.TraceID, d.SpanID = "", "", "", "", "", ""
 			raw, _ := json.Marshal(d)
 			fmt.Fprintf(&b, "  decision %s\n", raw)
 		}
 		links, err := s.SpanRefs(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, l := range links {
 			fmt.Fprintf(&b, "  link %s %s %.6s/%.6s -> %s\n", l.Dialect, l.Kind, l.TraceID, l.SpanID,
 				role(tr, l.MessageID, l.PartID))

@@ -25,15 +25,11 @@ import (
 func crews(t testing.TB) map[string][]request {
 	t.Helper()
 	file, err := os.Open("testdata/crews/otlp-frames.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer file.Close()
 	all := make(map[string][]request)
 	for body, err := range otlpfile.Read(file, otlpfile.Options{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, rs := range body.Traces.ResourceSpans().All() {
 			program, _ := rs.Resource().Attributes().Get("service.name")
 			td := ptrace.NewTraces()

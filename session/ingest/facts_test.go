@@ -69,9 +69,7 @@ func splitFacts(section []byte) (given, want string) {
 func parsed(t *testing.T, text string) []request {
 	t.Helper()
 	all, err := parseText(text, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return all
 }
 
@@ -136,9 +134,7 @@ func writeFacts(t *testing.T, to *strings.Builder, r reading) {
 			Catalog json.RawMessage `json:"catalog,omitempty"`
 		}{Fact: f, Start: f.Start - r.start, End: f.End - r.end, System: f.SystemPrompt,
 			Catalog: json.RawMessage(f.ToolCatalog)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		to.Write(line.Bytes())
 	}
 }

@@ -169,9 +169,7 @@ func storeOf(t *testing.T, requests ...ptrace.Traces) (rows string, refused int6
 	in := ingest.New(s, ingest.Options{})
 	for _, td := range requests {
 		report, err := in.Traces(t.Context(), td)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		refused += report.Refused
 	}
 	storetest.CheckSessions(t, s)

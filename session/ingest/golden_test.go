@@ -40,9 +40,7 @@ func TestGolden(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if len(bytes.TrimSpace(archive.Comment)) == 0 {
 				t.Error("the scenario has no description")
 			}
@@ -50,9 +48,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal("the first section is not spans")
 			}
 			requests, err := parseText(string(archive.Files[0].Data), semconv.ScopeName)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			got := append(archive.Files[:1:1], build(t, requests)...)
 			archive.Files = got
 			codectest.CheckGolden(t, file, string(txtar.Format(archive)), *update)
@@ -99,17 +95,13 @@ func build(t *testing.T, requests []request) []txtar.File {
 		row := transcript.Session
 		testscale.Must(t, jsonl.Encode(&rows, transcript))
 		ds, err := s.Decisions(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, d := range ds {
 			b, _ := json.Marshal(d)
 			decisions.Write(append(b, '\n'))
 		}
 		ls, err := s.SpanRefs(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, l := range ls {
 			fmt.Fprintln(&links,
 				strings.Join(strings.Fields(fmt.Sprintln(l.Kind, strings.TrimLeft(l.SpanID, "0"), "of", row.ID,

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -16,9 +17,7 @@ import (
 func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"),
 		sqlitestore.Options{Outbox: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer s.Close()
 	const began = int64(1795198540000)
 	busy := func(at, since int64) request {
@@ -29,18 +28,14 @@ func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 	}
 	touched := func() map[string]int64 {
 		all, err := s.Outbox(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return all
 	}
 	deliver(t, s, []request{busy(began, 0)})
 	if len(touched()) != 1 {
 		t.Fatal("the status itself is not exported")
 	}
-	if err := s.Exported(t.Context(), "ses_1", touched()["ses_1"]); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Exported(t.Context(), "ses_1", touched()["ses_1"]))
 	before := storetest.Transcript(t, s, "ses_1")
 	var hour []request
 	for beat := began + 15000; beat <= began+3600_000; beat += 15000 {

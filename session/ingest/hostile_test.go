@@ -261,9 +261,7 @@ func deliverWith(t *testing.T, s *sqlitestore.Store, r *redact.Redactor, all []r
 func TestHostileSpansLeaveTheRestOfTheirRequestAsItIs(t *testing.T) {
 	good := goodRequests(t)
 	redactor, err := redact.New(redact.Config{MaxBytes: ingest.DefaultMaxBytes})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	alone := openStore(t)
 	testscale.Must(t, deliverWith(t, alone, redactor, good))
 	want := sessionsOf(t, alone)
@@ -363,9 +361,7 @@ func agentSpan(session string) (ptrace.Traces, ptrace.Span) {
 // An id is stored in every row that refers to it: one of megabytes would take minutes and gigabytes.
 func TestIdsOfMegabytesStayIdsAndAreCut(t *testing.T) {
 	redactor, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	store := openStore(t)
 	for _, end := range []string{"a", "b"} {
 		long := strings.Repeat("i", 8<<20) + end

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -174,9 +175,7 @@ func TestCheckNoticesWrongSessions(t *testing.T) {
 		for _, row := range storetest.Sessions(t, s) {
 			for name, spoil := range mistakes {
 				in, err := r.Collect(t.Context(), row.ID)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				w := &wrong{in.Transcript, in.SpanRefs, in.Children}
 				before := w.notices()
 				for _, n := range before {

@@ -28,9 +28,7 @@ import (
 func otherProgram(t *testing.T, s *sqlitestore.Store, sql string) {
 	t.Helper()
 	conn, err := sqlite.OpenConn(s.Path(), sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close()
 	testscale.Must(t, errors.Join(sqlitex.ExecuteTransient(conn, "PRAGMA foreign_keys = ON", nil),
 		sqlitex.ExecuteScript(conn, sql+resum, nil)))
@@ -208,9 +206,7 @@ func TestForksOfAForeignSessionFollowIt(t *testing.T) {
 					continue
 				}
 				fork, err := s.Fork(t.Context(), store.ForkOptions{From: id, Now: time.UnixMilli(dating)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				forks[fork] = id
 			}
 			deliver(t, s, order[half:])

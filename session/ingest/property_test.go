@@ -33,9 +33,7 @@ var emptyFile = testscale.Copies(func(path string) error {
 func openStore(t testing.TB) *sqlitestore.Store {
 	t.Helper()
 	s, err := sqlitestore.Open(context.Background(), emptyFile(t), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -51,9 +49,7 @@ func ingestAll(t testing.TB, s *sqlitestore.Store, requests ...ptrace.Traces) in
 	var sum ingest.Report
 	for _, td := range requests {
 		r, err := in.Traces(context.Background(), td)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		sum.Spans += r.Spans
 		sum.Accepted += r.Accepted
 		sum.Ignored += r.Ignored
@@ -67,18 +63,14 @@ func ingestAll(t testing.TB, s *sqlitestore.Store, requests ...ptrace.Traces) in
 func dump(t testing.TB, path string) string {
 	t.Helper()
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close()
 	var tables []string
 	err = sqlitex.ExecuteTransient(conn,
 		"SELECT name FROM sqlite_schema WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name",
 		&sqlitex.ExecOptions{
 			ResultFunc: func(stmt *sqlite.Stmt) error { tables = append(tables, stmt.ColumnText(0)); return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var b strings.Builder
 	for _, table := range tables {
 		fmt.Fprintf(&b, "== %s\n", table)
@@ -98,9 +90,7 @@ func dump(t testing.TB, path string) string {
 				rows = append(rows, strings.Join(cols, " | "))
 				return nil
 			}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		// Which row came first is not part of a table.
 		slices.Sort(rows)
 		for _, r := range rows {

@@ -101,9 +101,7 @@ const plantedSecret = "ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"
 // row. Each of three passes plants into another third of the texts, so that spans are recognized by the rest.
 func TestNoCaptureIsStoredWithASecret(t *testing.T) {
 	r, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	files, err := filepath.Glob("testdata/captures/*/*/*-*.json")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("captures %q: %v", files, err)
@@ -119,9 +117,7 @@ func TestNoCaptureIsStoredWithASecret(t *testing.T) {
 			var report Report
 			if strings.HasSuffix(file, "-logs.json") {
 				ld, err := new(plog.JSONUnmarshaler).UnmarshalLogs(raw)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				for _, rl := range ld.ResourceLogs().All() {
 					plantValues(rl.Resource().Attributes(), chosen, plant)
 					for _, sl := range rl.ScopeLogs().All() {
@@ -132,14 +128,10 @@ func TestNoCaptureIsStoredWithASecret(t *testing.T) {
 					}
 				}
 				report, err = in.Logs(t.Context(), ld)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 			} else {
 				td, err := new(ptrace.JSONUnmarshaler).UnmarshalTraces(raw)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				for _, rs := range td.ResourceSpans().All() {
 					plantValues(rs.Resource().Attributes(), chosen, plant)
 					for _, ss := range rs.ScopeSpans().All() {
@@ -152,9 +144,7 @@ func TestNoCaptureIsStoredWithASecret(t *testing.T) {
 					}
 				}
 				report, err = in.Traces(t.Context(), td)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 			}
 			stored += w.rows
 			if problems := strings.Join(report.Problems, "\n"); strings.Contains(problems, "aZ3kQ9xW7mB2") {

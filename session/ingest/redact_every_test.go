@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -94,9 +95,7 @@ func leaks(v reflect.Value, path string, found *[]string) {
 // Whatever field is added to what is stored, a secret in it does not reach the store.
 func TestNoFieldIsStoredWithASecret(t *testing.T) {
 	r, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, partType := range []string{"", "text", "tool-x", "dynamic-tool", "data-compaction", store.TypeDamaged,
 		"data-permission", "file"} {
 		var b store.Batch
@@ -157,9 +156,7 @@ func TestNoFieldIsStoredWithASecret(t *testing.T) {
 // What belongs together still does when its id had a secret, and what differs differs.
 func TestRedactedIdentifiersStillJoin(t *testing.T) {
 	r, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	one, other := "ses_ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o", "ses_ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9x"
 	b := store.Batch{
 		Sessions: []store.SessionChange{{ID: one}, {ID: other, ParentID: &store.Value{Text: one},

@@ -22,9 +22,7 @@ const tagged = "[redacted:github-token]~e66c084457c32182"
 func newRedaction(t *testing.T, c redact.Config) *redaction {
 	t.Helper()
 	r, err := redact.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return &redaction{Redactor: r}
 }
 

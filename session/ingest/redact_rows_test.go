@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -50,9 +51,7 @@ func plantedSession(partType string) *store.Imported {
 // Whatever field is added to a session, a secret in it is not imported.
 func TestNoFieldIsImportedWithASecret(t *testing.T) {
 	r, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, partType := range []string{"", "text", "tool-x", "dynamic-tool", "data-compaction", store.TypeDamaged,
 		"data-permission", "file"} {
 		in := plantedSession(partType)
@@ -74,9 +73,7 @@ func TestNoFieldIsImportedWithASecret(t *testing.T) {
 // A prompt with a secret is stored under the digest of what is left of it, and found there.
 func TestAnImportedPromptWithASecretIsFoundByItsMessage(t *testing.T) {
 	r, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	sum := func(s string) string { d := sha256.Sum256([]byte(s)); return hex.EncodeToString(d[:]) }
 	const prompt, catalog = "Use password=hunter2swordfish to log in.",
 		`[{"name":"x","description":"token=ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"}]`
@@ -120,9 +117,7 @@ func TestAnImportedPromptWithASecretIsFoundByItsMessage(t *testing.T) {
 // A note with a secret is stored without it, under an id that is no digest of it.
 func TestAnImportedNoteHasNoSecret(t *testing.T) {
 	r, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	in := &store.Imported{Transcript: &session.Transcript{Session: session.Session{ID: "ses"}}}
 	for _, text := range []string{"password=hunter2swordfish", "nothing to hide"} {
 		n := store.Annotation{SessionID: "ses", Kind: store.AnnotationNote, Comment: text, Author: "ann", CreatedAt: 1}

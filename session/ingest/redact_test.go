@@ -31,9 +31,7 @@ func TestRedactedIsSound(t *testing.T) {
 		}, MaxBytes: 100, MaxDepth: 1,
 		Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for name, redactor := range map[string]*redact.Redactor{"nothing": nil, "everything": r} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
@@ -122,17 +120,13 @@ func TestNoChecksumConfirmsWhatIsOmitted(t *testing.T) {
 func TestHugeOutput(t *testing.T) {
 	const limit = 1 << 20
 	r, err := redact.New(redact.Config{MaxBytes: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	s := openStore(t)
 	scenario := newScenario()
 	head := "password=hunter2swordfish "
 	output := head + strings.Repeat("all work and no play ", 1_000_000)
 	quoted, err := json.Marshal(output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	scenario.add(&spans.ToolCall{SessionID: "ses_1", ToolID: "bash", CallID: "call_1",
 		MessageID: id(spans.PrefixMessage, 1, 1), PartID: id(spans.PrefixPart, 1, 1),
 		State: session.StateOutputAvailable, Input: `{"cmd":"yes"}`, Output: string(quoted)}, 1, 2)
@@ -152,9 +146,7 @@ func TestHugeOutput(t *testing.T) {
 			} `json:"agenttrace"`
 		} `json:"toolMetadata"`
 	}
-	if err := json.Unmarshal(data, &part); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal(data, &part))
 	stored := r.Text(output)
 	if m := part.Metadata.Agenttrace; !m.Truncated || m.Size != len(stored) || m.SHA256 != digest(stored) {
 		t.Errorf("metadata %+v, want the size and digest of %d bytes", m, len(stored))
@@ -171,9 +163,7 @@ func TestHugeOutput(t *testing.T) {
 // A huge output of an agent without the SDK is cut too, and its fact with it.
 func TestHugeForeignOutput(t *testing.T) {
 	r, err := redact.New(redact.Config{MaxBytes: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	s := openStore(t)
 	output := strings.Repeat("all work and no play ", 1000)
 	td := ptrace.NewTraces()

@@ -30,9 +30,7 @@ func TestStories(t *testing.T) {
 	}
 	for _, file := range files {
 		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if len(bytes.TrimSpace(archive.Comment)) == 0 {
 			t.Errorf("%s has no description", file)
 		}

@@ -87,17 +87,13 @@ func (r *delegatedRun) importFile(t testing.TB, s *sqlitestore.Store, path strin
 		return err == nil && strings.Contains(row.MetadataJSON, `"dialect"`)
 	}
 	for in, err := range r.decode(t.Context(), path, nil, func(p codec.Problem) { t.Logf("%s: %v", path, p) }) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if reported(in.Session.ID) || in.Session.ParentID != nil && reported(*in.Session.ParentID) {
 			_, err = ingest.New(s, ingest.Options{}).Transcript(t.Context(), in)
 		} else {
 			_, err = s.Import(t.Context(), in)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	programs "github.com/agenttrace/agenttrace/session/codec/transcripts"
@@ -21,9 +22,7 @@ func imported(t testing.TB, name string, decode codec.FileDecoder) *store.Import
 	t.Helper()
 	path := "testdata/joined/" + name + ".jsonl"
 	for s, err := range decode(t.Context(), path, nil, func(p codec.Problem) { t.Error(p) }) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return s
 	}
 	t.Fatal("no session")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
@@ -111,17 +112,11 @@ func canonical(t testing.TB, r store.Reader) map[string]string {
 	all := storetest.Lines(t, r)
 	for id := range all {
 		spans, err := r.SpanRefs(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		decisions, err := r.Decisions(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		rest, err := json.Marshal([]any{spans, decisions})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		all[id] += string(rest)
 	}
 	return all

@@ -68,9 +68,7 @@ var (
 func cost(t *testing.T, dir, model string) string {
 	t.Helper()
 	p, err := price.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if p == nil {
 		return "no lists"
 	}
@@ -179,9 +177,7 @@ func TestUpdateOffline(t *testing.T) {
 func TestUpdateThroughAProxy(t *testing.T) {
 	p := publish(t)
 	proxy, err := url.Parse(p.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	sources := p.sources()
 	sources[0].URL, sources[1].URL = "http://lists.invalid/api.json", "http://lists.invalid/litellm.json"
 	lists, err := price.Update(t.Context(), t.TempDir(), price.UpdateOptions{
@@ -223,9 +219,7 @@ func TestImportOfFiles(t *testing.T) {
 func TestDamagedLists(t *testing.T) {
 	p, dir := publish(t), t.TempDir()
 	lists, err := p.update(t, dir, monday)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	testscale.WriteFile(t, lists[0].Path, "{")
 	if got := cost(t, dir, "gpt-a"); !strings.Contains(got, "read prices from "+lists[0].Path) {
 		t.Error(got)

@@ -15,9 +15,7 @@ func read(t testing.TB, name string) *price.Table {
 	t.Helper()
 	b := testscale.ReadFile(t, "testdata/"+name+".json")
 	table, err := price.Read(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return table
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -26,9 +27,7 @@ func TestReplayStories(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			stories := map[string]*document.Document{}
 			for i := range a.Files {
 				f := &a.Files[i]
@@ -139,9 +138,7 @@ func TestReplayProperties(t *testing.T) {
 		for _, width := range []int{40, 80, 120} {
 			var b strings.Builder
 			o := Options{Width: width, Full: true}
-			if err := Eligibility(&b, r, o); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, Eligibility(&b, r, o))
 			checkLines(t, fmt.Sprintf("seed %d at %d columns", seed, width), b.String(), o)
 		}
 	}

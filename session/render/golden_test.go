@@ -255,9 +255,7 @@ func TestStories(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			var in document.Input
 			for i := range a.Files {
 				f := &a.Files[i]

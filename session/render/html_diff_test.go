@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -81,9 +82,7 @@ func conversation(at int, question, answer string) *document.Turn {
 func diffHTML(t testing.TB, a, b *document.Document, o document.Words) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := HTMLDiff(&out, document.Compare(a, b, document.CompareOptions{}), a, b, o); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, HTMLDiff(&out, document.Compare(a, b, document.CompareOptions{}), a, b, o))
 	return out.String()
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	nethtml "golang.org/x/net/html"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -113,13 +114,9 @@ func harmless(t testing.TB, tok nethtml.Token) {
 func asRead(t testing.TB, page string) []string {
 	t.Helper()
 	doc, err := nethtml.Parse(strings.NewReader(page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var b bytes.Buffer
-	if err := nethtml.Render(&b, doc); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, nethtml.Render(&b, doc))
 	return elements(b.String())
 }
 

@@ -9,6 +9,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
 
@@ -62,9 +63,7 @@ func dump(all []*node) string {
 func TestTexts(t *testing.T) {
 	const file = "testdata/texts/texts.txtar"
 	archive, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for i := 0; i+1 < len(archive.Files); i += 2 {
 		said := strings.TrimSuffix(string(archive.Files[i].Data), "\n")
 		tree, ok := parseText(said)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -19,9 +20,7 @@ func TestRenderHits(t *testing.T) {
 	}
 	for _, w := range []int{40, 80, 120} {
 		var out strings.Builder
-		if err := Hits(&out, hits, Options{Width: w}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, Hits(&out, hits, Options{Width: w}))
 		text := out.String()
 		for _, want := range []string{"s  One · a\n", "turn 2 · assistant · bash · input.command\n    …run »go test« " +
 			"␛[31m\n",

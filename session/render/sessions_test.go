@@ -63,14 +63,10 @@ func TestRenderSessions(t *testing.T) {
 // TestReferenceStore reads sessions that the reference program wrote.
 func TestReferenceStore(t *testing.T) {
 	f, err := os.Open("../testdata/reference.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer f.Close()
 	for s, err := range jsonl.Decode(f, nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, width := range []int{40, 80, 120} {
 			views(t, document.Input{Transcript: s},
 				Options{Width: width, Full: true, Now: time.UnixMilli(epoch)})
@@ -98,14 +94,10 @@ func TestReferenceStore(t *testing.T) {
 // TestBetween takes one turn out of a timeline.
 func TestBetween(t *testing.T) {
 	f, err := os.Open("../testdata/reference.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer f.Close()
 	for s, err := range jsonl.Decode(f, nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		doc := document.Build(document.Input{Transcript: s})
 		one := doc.Between(2, 2)
 		if len(doc.Turns) < 2 {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -29,9 +30,7 @@ func TestRenderStats(t *testing.T) {
 		{40, []string{"SESSIONS", "TURNS", "TOKENS"}, []string{"COST", "MEDIAN"}},
 	} {
 		var out strings.Builder
-		if err := Stats(&out, &s, []store.StatsBy{store.StatsByModel}, Options{Width: test.width}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, Stats(&out, &s, []store.StatsBy{store.StatsByModel}, Options{Width: test.width}))
 		text := out.String()
 		for _, want := range test.with {
 			if !strings.Contains(text, want) {

@@ -24,9 +24,7 @@ func stored(t *testing.T, text string) (*sqlite.Store, document.Input) {
 	t.Helper()
 	ctx := t.Context()
 	s, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -38,9 +36,7 @@ func stored(t *testing.T, text string) (*sqlite.Store, document.Input) {
 		t.Fatal(err)
 	}
 	in, err = document.Collect(ctx, s.Reader, "ses_1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return s, in
 }
 
@@ -50,13 +46,9 @@ func fork(t *testing.T, s *sqlite.Store, b *Bundle, a *Answer, c *Client) *sessi
 	ctx := t.Context()
 	id, err := s.Fork(ctx, store.ForkOptions{From: b.SessionID, Message: b.MessageID, Title: "Story (replay)",
 		Now: a.Ended})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	batch, err := a.Changes(b, c, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if _, err := s.Apply(ctx, batch); err != nil {
 		t.Fatal(err)
 	}
@@ -71,25 +63,19 @@ func fork(t *testing.T, s *sqlite.Store, b *Bundle, a *Answer, c *Client) *sessi
 func TestChanges(t *testing.T) {
 	const secret = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 	r, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, w := range wires {
 		t.Run(w.format, func(t *testing.T) {
 			db, in := stored(t, asked)
 			b, err := New(document.Build(in), in.Transcript, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			s := serve(t, w.reply("Use "+secret, call{"x1", `{"cmd":"ls","n":1}`}),
 				w.reply("", call{"x2", `{"cmd":"curl","token":"` + secret + `"}`}))
 			c := s.client(w.format)
 			c.Redactor = r
 			c.Endpoint = strings.Replace(s.URL, "http://", "http://user:hunter2@", 1) + "/v1?key=topsecret"
 			a, err := b.Run(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			got := fork(t, db, b, a, c)
 			if n := len(got.Messages); n != 4 {
 				t.Fatalf("the fork has %d messages, want the three copied and the answer", n)
@@ -158,9 +144,7 @@ func checkMetadata(t *testing.T, w wire, c *Client, text, url string) {
 func TestChangesOfErrors(t *testing.T) {
 	db, in := stored(t, asked)
 	b, err := New(document.Build(in), in.Transcript, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	s := serve(t,
 		"data: {\"type\":\"start\"}\n\ndata: "+
 			"{\"type\":\"tool-input-available\",\"toolCallId\":\"c\",\"toolName\":\"\",\"input\":null}\n\n"+
@@ -173,9 +157,7 @@ func TestChangesOfErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := b.Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	got := fork(t, db, b, a, c)
 	last := got.Messages[3]
 	var meta session.MessageMetadata

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -69,9 +70,7 @@ func TestInputOf(t *testing.T) {
 // secrets were taken out of the record, or its input was not an object.
 func TestRunKnowsInputs(t *testing.T) {
 	r, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	const secret = `{"cmd":"push","token":"ghp_16C7e42F292c6912E7710c838347Ae178B4a"}`
 	recorded, _ := r.ApplyJSON(redact.ToolInput, "", []byte(secret))
 	if string(recorded) == secret {
@@ -120,9 +119,7 @@ func TestDamagedRows(t *testing.T) {
 	in.Transcript.Messages[1].Parts[0].DataJSON = ``
 	in.Transcript.Messages[1].Message.MetadataJSON = `{`
 	b, err := New(document.Build(in), in.Transcript, turn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	checkRequests(t, b)
 	if b.Eligible || len(b.Missing) != 2 {
 		t.Errorf("missing are %+v, want both parts", b.Missing)

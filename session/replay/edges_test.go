@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 )
 
@@ -21,13 +22,9 @@ import (
 func keptOf(t *testing.T, b *Bundle, c *Client, a *Answer) string {
 	t.Helper()
 	changes, err := a.Changes(b, c, "ses_fork")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	raw, err := json.Marshal([]any{changes.Sessions, changes.Messages, changes.Parts})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, p := range changes.Parts {
 		raw = append(raw, p.Data...)
 	}
@@ -55,9 +52,7 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 		"JSON in text": jsonForm,
 	}
 	r, err := redact.New(redact.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	leaked := func(text string) bool {
 		for _, form := range forms {
 			if strings.Contains(text, form) || strings.Contains(text, strings.Trim(quote(form), `"`)) {
@@ -74,9 +69,7 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 				c := s.client(w.format)
 				c.Key, c.Redactor = key, r
 				a, err := b.Run(t.Context(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				if text := keptOf(t, b, c, a); leaked(text) {
 					t.Errorf("stored %s", text)
 				}
@@ -114,9 +107,7 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 			c.Key = key
 			change(c)
 			a, err := b.Run(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if text := keptOf(t, b, c, a); leaked(text) || !strings.Contains(text, keyMarker) {
 				t.Errorf("stored %s", text)
 			}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -108,9 +109,7 @@ func decoded[T any](t *testing.T, request any) (r T) {
 	if err == nil {
 		err = json.Unmarshal(raw, &r)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return r
 }
 

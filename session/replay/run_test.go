@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 )
@@ -210,9 +211,7 @@ func TestRun(t *testing.T) {
 			s := serve(t, w.reply("Look.", call{"x1", `{"n": 1, "cmd": "ls"}`}, call{"x2", `{"cmd":"cat"}`}),
 				w.reply("", call{"x3", `{"n":1,"cmd":"ls"}`}), w.reply("Two files."))
 			a, err := b.Run(t.Context(), s.client(w.format))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			want := []string{
 				`{"type":"text","text":"Look."}`,
 				`{"type":"tool-bash","toolCallId":"x1","state":"output-available","input":{"n":1,"cmd":"ls"},` +
@@ -264,9 +263,7 @@ func TestRunRequests(t *testing.T) {
 	checkWire(t, b, since)
 	messages := aiRequestOf(b, since).(aiRequest).Messages
 	last, err := json.Marshal(messages[len(messages)-1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	want := `{"id":"m1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Look."},` +
 		`{"type":"tool-bash","toolCallId":"x1","state":"output-available","input":{},"output":"out"}]}`
 	if string(last) != want {
@@ -309,9 +306,7 @@ func TestRunEnds(t *testing.T) {
 				c := s.client(w.format)
 				c.MaxCalls = test.maxCalls
 				a, err := bundleOf(t, asked).Run(t.Context(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				got := Answer{ModelCalls: a.ModelCalls, Reused: a.Reused, Open: a.Open, Limited: a.Limited,
 					StopReason: a.StopReason}
 				if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(Answer{})); diff != "" {
@@ -529,9 +524,7 @@ func TestRunCancelled(t *testing.T) {
 func TestReplies(t *testing.T) {
 	const file = "testdata/replies/replies.txtar"
 	archive, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for i := 0; i+1 < len(archive.Files); i += 2 {
 		reply, answer := &archive.Files[i], &archive.Files[i+1]
 		t.Run(reply.Name, func(t *testing.T) {

@@ -106,8 +106,6 @@ func bundleOf(t *testing.T, text string) *Bundle {
 	t.Helper()
 	in, turn := readStory(t, text)
 	b, err := New(document.Build(in), in.Transcript, turn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return b
 }

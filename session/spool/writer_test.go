@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // disk is where a writer's files are, with faults.
@@ -138,9 +140,7 @@ func TestPrivate(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 }
 
 // TestBound drops the oldest, of this process and of others, and reports how much.
@@ -157,15 +157,11 @@ func TestBound(t *testing.T) {
 	for _, name := range numbered("r", 60) {
 		export(t, e, name)
 		files, err := Files(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		var size int64
 		for _, path := range files {
 			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			size += info.Size()
 		}
 		if size > 8000 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -23,9 +24,7 @@ func clientOf(t testing.TB, s store.Service, changes *Counter) *client {
 		}}, Options{}))
 	t.Cleanup(server.Close)
 	c, err := Dial(t.Context(), server.URL, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c.(*client)
 }

@@ -11,6 +11,7 @@ import (
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -27,9 +28,7 @@ type behind struct{ *sqlite.Store }
 
 func served(t *testing.T) *remote {
 	local, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return &remote{clientOf(t, local, NewCounter(sqlite.Follow(local.Path()))), behind{local}}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -80,9 +81,7 @@ func TestAStoreThatIsClosedIsAProblem(t *testing.T) {
 	server := httptest.NewServer(New(Backend{Sessions: document.Reader{Reader: s.store}}, Options{}))
 	defer server.Close()
 	answer, err := http.Get(server.URL + Prefix + "sessions")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
 		t.Errorf("status %d, Retry-After %q", answer.StatusCode, answer.Header.Get("Retry-After"))

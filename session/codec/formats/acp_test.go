@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 )
@@ -67,9 +68,7 @@ func TestACPStream(t *testing.T) {
 			var problems []string
 			var said string
 			for s, err := range acpDecode(r, func(p codec.Problem) { problems = append(problems, p.String()) }) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				for _, m := range s.Messages[1:] {
 					for _, p := range m.Parts {
 						said += p.DataJSON

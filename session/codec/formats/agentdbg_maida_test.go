@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 )
 
@@ -19,9 +20,7 @@ const agentdbgMaidaDir = "testdata/agentdbg/maida"
 func TestAgentDbgMaidaValidatesWhatIsWritten(t *testing.T) {
 	for i, s := range agentdbgNatives(t) {
 		dir, err := agentdbgWriteRun(t.TempDir(), s, false, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		meta := agentdbgParse(t, readFile(t, filepath.Join(dir, "meta.json")))
 		agentdbgFollows(t, "meta", meta, "session", i)
 		if meta["trace_id"] != filepath.Base(dir) {

@@ -84,9 +84,7 @@ func TestAgentDbgCrashedRunIsWrittenAsOne(t *testing.T) {
 		agentdbgLine(1, "TOOL_CALL", `{"tool_name": "t", "args": null, "result": null, "status": "ok", "error": null}`)
 	s := one(t, agentdbgDecode, in)
 	dir, err := agentdbgWriteRun(t.TempDir(), s, false, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, again := range collected(t, agentdbgDecodeFile(dir, func(p codec.Problem) { t.Error(p) })) {
 		if diff := cmp.Diff(codectest.Golden(t, nil, s), codectest.Golden(t, nil, again)); diff != "" {
 			t.Errorf("written and read again (-want +got):\n%s", diff)

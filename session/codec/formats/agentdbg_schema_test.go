@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 var agentdbgSchema = schemaOf("testdata/schemas/agentdbg.json")
@@ -31,9 +33,7 @@ func agentdbgParse(tb testing.TB, text string) (o map[string]any) {
 func TestAgentDbgWhatIsWrittenFollowsTheSchemas(t *testing.T) {
 	for i, s := range agentdbgNatives(t) {
 		dir, err := agentdbgWriteRun(t.TempDir(), s, false, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		run := agentdbgParse(t, readFile(t, filepath.Join(dir, "run.json")))
 		agentdbgFollows(t, "run", run, "session", i)
 		if run["run_id"] != filepath.Base(dir) {

@@ -59,9 +59,7 @@ func TestAgentDbgReplace(t *testing.T) {
 	all, _ := agentdbgSamples(t)
 	out := t.TempDir()
 	dir, err := agentdbgWriteRun(out, all[0], false, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	want := readFile(t, filepath.Join(dir, "run.json"))
 	if _, err := agentdbgWriteRun(out, all[0], false, false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a run that is there: %v", err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -376,9 +377,7 @@ func FuzzCSVEncode(f *testing.F) {
 			tokens = used.Total()
 		}
 		var b bytes.Buffer
-		if err := csvNewEncoder(&b).Encode(s); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, csvNewEncoder(&b).Encode(s))
 		table, err := csv.NewReader(&b).ReadAll() // rows of one length
 		if err != nil || len(table) != rows {
 			t.Fatalf("%d rows, want %d; error %v", len(table), rows, err)
@@ -390,9 +389,7 @@ func FuzzCSVEncode(f *testing.F) {
 				continue
 			}
 			n, err := strconv.ParseInt(row[total], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			sum += n
 		}
 		if sum != tokens {

@@ -82,9 +82,7 @@ func TestCSVFormulasAreGuarded(t *testing.T) {
 		var b strings.Builder
 		testscale.Must(t, csvNewEncoder(&b).Encode(&codec.Session{Transcript: tr}))
 		rows, err := csv.NewReader(strings.NewReader(b.String())).ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if got := rows[1][1]; got != want {
 			t.Errorf("title %q is written as %q, want %q", title, got, want)
 		}
@@ -125,9 +123,7 @@ func TestCSVWithheldValuesHaveNoSize(t *testing.T) {
 		var b bytes.Buffer
 		testscale.Must(t, csvNewEncoder(&b).Encode(sample.Session))
 		records, err := csv.NewReader(&b).ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		got := map[string]string{}
 		for _, record := range records[1:] {
 			if call := record[14]; call != "" {

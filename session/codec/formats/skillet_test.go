@@ -200,9 +200,7 @@ func skilletBack(t *testing.T, s *codec.Session) (all []*codec.Session) {
 	dir := t.TempDir()
 	testscale.Must(t, skilletEncodeFile(dir, s, false))
 	for again, err := range skilletDecodeFile(dir, func(p codec.Problem) { t.Error(p) }) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		all = append(all, again)
 	}
 	return all

@@ -45,9 +45,7 @@ func sqliteDump(t *testing.T, path string, tables ...string) string {
 func sqliteOpenStore(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.Open(context.Background(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -74,9 +72,7 @@ func sqliteExport(t *testing.T, from, to string, ids ...string) {
 			}
 		}
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 }
 
 // TestStoreGivenTokens: the tokens that another program wrote stand in an export, and are
@@ -104,9 +100,7 @@ func TestStoreFile(t *testing.T) {
 	sqliteExport(t, path, name)
 	left := func() (names []string) {
 		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
@@ -236,9 +230,7 @@ func TestStoreTheOtherSessionsAreExported(t *testing.T) {
 	problems := map[string]string{}
 	path := filepath.Join(dir, "x.db")
 	err := sqliteEncodeFile(t.Context(), path, given, func(id string, err error) { problems[id] = err.Error() })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for id, want := range map[string]string{
 		"ses_b": "message " + first.Messages[0].Message.ID + ": its id belongs to session ses_a",
 		"ses_c": "part " + first.Messages[0].Parts[0].ID + ": its id belongs to message " +

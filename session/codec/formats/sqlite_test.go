@@ -47,9 +47,7 @@ func sqliteWrite(t *testing.T) (path string, all []*store.Imported) {
 	all[0].Session.ArchivedAt = new(int64(9))
 	all[1].Session.ParentID = new("ses_3")
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, in := range all {
 		if _, err := s.Import(t.Context(), in); err != nil {
 			t.Fatal(err)

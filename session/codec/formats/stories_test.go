@@ -39,9 +39,7 @@ func TestStories(t *testing.T) {
 		name := filepath.Base(filepath.Dir(file))
 		c := streamOf(name)
 		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for i := 0; i+1 < len(archive.Files); i += 2 {
 			story, golden := &archive.Files[i], &archive.Files[i+1]
 			t.Run(name+" "+story.Name, func(t *testing.T) {
@@ -238,9 +236,7 @@ func TestWhatIsReadIsHeldOnce(t *testing.T) {
 	} {
 		before := held()
 		for s, err := range c.decode(strings.NewReader(c.text), nil) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if times := (held() - before) / float64(len(c.text)); times > 1.6 {
 				t.Errorf("%s: %.2f times its size is held, want that of the session", name, times)
 			}

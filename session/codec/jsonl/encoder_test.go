@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -27,9 +28,7 @@ func whole(t *testing.T, text string) (all []*codec.Session, problems []string) 
 	t.Helper()
 	for s, err := range jsonl.Recover(strings.NewReader(text),
 		func(p codec.Problem) { problems = append(problems, p.String()) }) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		all = append(all, s)
 	}
 	return all, problems
@@ -47,9 +46,7 @@ func TestPromptIsInTheFileOnce(t *testing.T) {
 		for range 3 {
 			s := prompted(fmt.Sprint("s", len(want)), catalog, prompt)
 			want = append(want, s)
-			if err := e.Encode(s); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, e.Encode(s))
 		}
 	}
 	if n := strings.Count(b.String(), "You are careful."); n != 2 {

@@ -51,9 +51,7 @@ func encodeAll(tb testing.TB, all []*session.Transcript) []byte {
 func TestRoundTripReference(t *testing.T) {
 	want := readReference(t)
 	all, err := collect(bytes.NewReader(want))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if len(all) != 3 {
 		t.Fatalf("%d sessions, want 3", len(all))
 	}
@@ -76,9 +74,7 @@ const (
 
 func TestDecodeTolerates(t *testing.T) {
 	want, err := collect(strings.NewReader(sessionLine + "\n" + messageLine + "\n" + partLine + "\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if got := want[0].Messages[0].Parts[0].DataJSON; got != "{}" {
 		t.Fatalf("data_json %q", got)
 	}
@@ -113,9 +109,7 @@ func TestDecodeSorts(t *testing.T) {
 		`{"type":"part","data":{"id":"p0","message_id":"b","session_id":"s","index":0}}`,
 	}, "\n")
 	all, err := collect(strings.NewReader(in))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	var ids []string
 	for _, m := range all[0].Messages {
 		ids = append(ids, m.Message.ID)
@@ -199,9 +193,7 @@ func TestLongLines(t *testing.T) {
 	var b bytes.Buffer
 	testscale.Must(t, jsonl.Encode(&b, tr))
 	all, err := collect(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	if !reflect.DeepEqual(all, []*session.Transcript{tr}) {
 		t.Error("long rows changed")
 	}

@@ -26,9 +26,7 @@ func TestNestedRoundTripReference(t *testing.T) {
 		want := s.Transcript
 		text := nested(t, want)
 		got, err := jsonl.DecodeNested(strings.NewReader(text), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		if diff := cmp.Diff(want, got.Transcript); diff != "" {
 			t.Errorf("rows changed (-want +got):\n%s", diff)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
@@ -41,9 +42,7 @@ func shape(all []*session.Transcript) string {
 // TestRecoverWhole: what has no damage is as Decode reads it.
 func TestRecoverWhole(t *testing.T) {
 	want, err := collect(bytes.NewReader(readReference(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	got, problems, err := recoverSessions(bytes.NewReader(readReference(t)))
 	if err != nil || len(problems) > 0 {
 		t.Fatalf("%v, %v", problems, err)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestLongLine reads a line of 100 MB.
@@ -16,9 +18,7 @@ func TestLongLine(t *testing.T) {
 		strings.NewReader(after+"\n"+span("b")))
 	n, long := 0, 0
 	for b, err := range Read(r, Options{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		n++
 		long = max(long, len(b.Traces.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Name()))
 	}

@@ -324,9 +324,7 @@ func TestLimit(t *testing.T) {
 	large, small := span(strings.Repeat("x", 1000)), span("a")
 	proto := func(s string) []byte {
 		td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces([]byte(s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		raw, _ := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
 		return raw
 	}
@@ -475,9 +473,7 @@ func TestOwned(t *testing.T) {
 		}
 		var all []Body
 		for b, err := range Read(bytes.NewReader(file), Options{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			all = append(all, b)
 		}
 		clear(file)

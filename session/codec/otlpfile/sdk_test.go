@@ -59,9 +59,7 @@ func (r *logReceiver) Export(_ context.Context, q plogotlp.ExportRequest) (plogo
 func listen(t *testing.T) (*receiver, sdktrace.SpanExporter, sdklog.Exporter) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	r := &receiver{traces: make(chan ptrace.Traces, 1), logs: make(chan plog.Logs, 1)}
 	server := grpc.NewServer()
 	ptraceotlp.RegisterGRPCServer(server, r)
@@ -70,13 +68,9 @@ func listen(t *testing.T) (*receiver, sdktrace.SpanExporter, sdklog.Exporter) {
 	go func() { served <- server.Serve(l) }()
 	spans, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(),
 		otlptracegrpc.WithEndpoint(l.Addr().String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	logs, err := otlploggrpc.New(t.Context(), otlploggrpc.WithInsecure(), otlploggrpc.WithEndpoint(l.Addr().String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		if err := spans.Shutdown(ctx); err != nil {
@@ -191,18 +185,14 @@ func record(r *rand.Rand, tp trace.TracerProvider) {
 func tracesJSON(t *testing.T, td ptrace.Traces) string {
 	t.Helper()
 	b, err := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return string(b)
 }
 
 func logsJSON(t *testing.T, ld plog.Logs) string {
 	t.Helper()
 	b, err := (&plog.JSONMarshaler{}).MarshalLogs(ld)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return string(b)
 }
 

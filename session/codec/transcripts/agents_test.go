@@ -164,18 +164,12 @@ func zedDatabase(t testing.TB) string {
 	t.Helper()
 	path := databaseOf(t, "zed/threads.sql")
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	defer conn.Close()
 	text, err := sqlitex.ResultText(conn.Prep("SELECT data FROM threads WHERE id = 'thread-1'"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	w, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	testscale.Must(t, sqlitex.ExecuteTransient(conn,
 		"UPDATE threads SET data_type = 'zstd', data = ? WHERE id = 'thread-1'",
 		&sqlitex.ExecOptions{Args: []any{w.EncodeAll([]byte(text), nil)}}))
@@ -193,9 +187,7 @@ func newDatabase(t testing.TB, path string, scripts ...string) *sqlite.Conn {
 	t.Helper()
 	testscale.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	for _, script := range scripts {
 		testscale.Must(t, sqlitex.ExecuteScript(conn, script, nil))
@@ -314,9 +306,7 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 			all, _, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 				return a.DecodeFile(t.Context(), path, nil, report)
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			ids := make(map[string]bool)
 			for _, s := range all {
 				for _, m := range s.Messages {

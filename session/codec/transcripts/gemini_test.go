@@ -112,9 +112,7 @@ func TestGeminiGrowing(t *testing.T) {
 	lines := strings.SplitAfter(string(data), "\n")
 	for n := 1; n <= len(lines); n++ {
 		all, _, err := valid(t, geminiText(strings.Join(lines[:n], "")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		now := make(map[string]bool)
 		for _, m := range all[0].Messages {
 			now[m.Message.ID] = true

@@ -51,9 +51,7 @@ func TestStories(t *testing.T) {
 	for program, decode := range decoders {
 		file := "testdata/" + program + ".txtar"
 		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		for i, section := range archive.Files {
 			t.Run(program+"/"+section.Name, func(t *testing.T) {
 				given, _, _ := strings.Cut(string(section.Data), "=>\n")
@@ -124,9 +122,7 @@ func TestGrowing(t *testing.T) {
 		for n := 4; n <= len(all); n++ {
 			var now []string
 			for s, err := range tt.decode(strings.NewReader(strings.Join(all[:n], "")), nil) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, err)
 				for _, v := range session.Check(s.Transcript) {
 					t.Errorf("%s, %d lines: %s", name, n, v)
 				}
@@ -180,9 +176,7 @@ func TestClaudeTitledLater(t *testing.T) {
 	read := func(text string) session.Session {
 		t.Helper()
 		for s, err := range transcripts.Claude.Decode(strings.NewReader(text), nil) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			return s.Session
 		}
 		t.Fatal("no session")
@@ -236,9 +230,7 @@ func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
 			write("agent-a2.meta.json", tt.beside)
 		}
 		for s, err := range transcripts.Claude.DecodeFile(t.Context(), path, nil, nil) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			row := &s.Session
 			if row.ID != "s1-a2" || row.ParentID == nil || *row.ParentID != tt.parent || row.Agent != tt.agent {
 				t.Errorf("%s: session %s by %s below %v", tt.name, row.ID, row.Agent, row.ParentID)

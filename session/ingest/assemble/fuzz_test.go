@@ -10,6 +10,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/assemble"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -36,14 +37,10 @@ func FuzzAssemble(f *testing.F) {
 // moves clocks: what is left must still be valid.
 func TestDamagedScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for _, file := range files {
 		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		facts, err := parseFacts(section(archive, "facts"))
 		if err != nil {
 			t.Fatal(file, err)

@@ -9,6 +9,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/assemble"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
@@ -68,9 +69,7 @@ func callsOf(t *testing.T, out *store.Assembly) map[string]map[string]any {
 	for _, m := range out.Messages {
 		for _, p := range m.Parts {
 			var data map[string]any
-			if err := json.Unmarshal([]byte(p.DataJSON), &data); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, json.Unmarshal([]byte(p.DataJSON), &data))
 			id, _ := data["toolCallId"].(string)
 			if id == "" {
 				continue

@@ -16,6 +16,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/ingest/assemble"
@@ -39,16 +40,12 @@ func TestScenarios(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			if len(bytes.TrimSpace(archive.Comment)) == 0 {
 				t.Error("the scenario has no description")
 			}
 			facts, err := parseFacts(section(archive, "facts"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, err)
 			archive.Files = []txtar.File{archive.Files[0], {Name: "sessions", Data: []byte(build(t, facts))}}
 			codectest.CheckGolden(t, file, string(txtar.Format(archive)), *update)
 		})

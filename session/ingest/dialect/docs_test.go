@@ -55,9 +55,7 @@ func TestDocumentation(t *testing.T) {
 	name := filepath.Join("..", "..", "..", "docs", "dialects.md")
 	page := testscale.ReadFile(t, name)
 	source, err := os.ReadFile("example_dialect_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	_, example, _ := strings.Cut(string(source), "// EXAMPLE:\n\n")
 	example, _, found := strings.Cut(example, "\n// :EXAMPLE\n")
 	if !found {

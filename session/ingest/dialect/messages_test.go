@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -28,9 +29,7 @@ var update = flag.Bool("update", false, "write the results in testdata and docs/
 func TestValues(t *testing.T) {
 	const file = "testdata/messages.txtar"
 	archive, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	for i, section := range archive.Files {
 		value, _, _ := strings.Cut(string(section.Data), "\n=>")
 		raw := json.RawMessage(value)
@@ -52,9 +51,7 @@ func TestValues(t *testing.T) {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false)
-		if err := e.Encode(got); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, e.Encode(got))
 		archive.Files[i].Data = fmt.Appendf(nil, "%s\n=> %s", value, b.String())
 	}
 	codectest.CheckGolden(t, file, string(txtar.Format(archive)), *update)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
@@ -32,9 +33,7 @@ func TestSQL(t *testing.T) {
 func stores(t *testing.T) func(*testing.T) storetest.Store {
 	dsn := database(t)
 	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	t.Cleanup(func() { conn.Close(context.Background()) })
 	tables := tableNames(t, conn)
 	var clear strings.Builder
@@ -48,9 +47,7 @@ func stores(t *testing.T) func(*testing.T) storetest.Store {
 			t.Fatal(err)
 		}
 		s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		return dumped{s, conn, tables}
 	}
 }
@@ -61,22 +58,16 @@ func database(t *testing.T) string {
 	if dsn == "" {
 		dsn, o = storetest.StartPostgres(t, fast...).Create(t), postgres.Options{}
 	}
-	if err := postgres.Migrate(t.Context(), dsn, o); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, postgres.Migrate(t.Context(), dsn, o))
 	return dsn
 }
 
 func tableNames(t *testing.T, conn *pgx.Conn) []string {
 	rows, err := conn.Query(t.Context(), `SELECT relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
  WHERE relkind = 'r' AND nspname = 'public' ORDER BY relname`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	return names
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -50,9 +51,7 @@ func TestImportAll(t *testing.T) {
 	run := func(t *testing.T, ctx context.Context, goOn func(n int) bool) (reported, failed, stored []string) {
 		t.Helper()
 		s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, err)
 		defer s.Close()
 		s.ImportAll(ctx, source, func(in *store.Imported, r store.ImportResult, err error) bool {
 			reported = append(reported, in.Session.ID)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -59,9 +60,7 @@ func TestARegularExpressionMissesNothing(t *testing.T) {
 // TestALongMatchIsShownAbridged: and all matches are counted.
 func TestALongMatchIsShownAbridged(t *testing.T) {
 	n, err := newNeedle(store.SearchQuery{Text: `(?s)begin.*?end|ok`, Regexp: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, err)
 	hit, ok := n.hit("begin" + strings.Repeat("é", 100_000) + "end ok ok")
 	if !ok || hit.Matches != 3 || len(hit.Context) > longest+2*around || len(hit.Marks) != 1 || !hit.CutAfter ||
 		hit.Marks[0] != [2]int{0, len(hit.Context)} {
