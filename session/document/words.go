@@ -263,7 +263,8 @@ func NewPhrases(text string, others template.FuncMap) Phrases {
 func Functions() map[string]any {
 	number := func(n any) int64 { return reflect.Indirect(reflect.ValueOf(n)).Int() }
 	return map[string]any{
-		"line": Line, "oneline": OneLine, "named": Name, "plain": Sanitize, "capital": Capital, "short": Short, "head": Head,
+		"line": Line, "oneline": OneLine, "flat": Flat, "named": Name, "plain": Sanitize, "capital": Capital, "short": Short,
+		"head":  Head,
 		"model": FullModelName, "name": ModelName, "tokens": Tokens, "cost": Cost, "spent": Spent, "turns": Turns,
 		"aspect":   AspectLabel,
 		"join":     func(all []string) string { return Join(all...) },

@@ -106,7 +106,7 @@ func (p *printer) problems(problems []string) {
 // annotations prints tags together, and a line for each score and note.
 func (p *printer) annotations(indent string, all []document.Annotation) {
 	for _, text := range document.Annotated(all) {
-		p.block(span{indent + "⚑ ", p.accent}, document.OneLine(text), p.plain, 0)
+		p.block(span{indent + "⚑ ", p.accent}, text, p.plain, p.Lines)
 	}
 }
 
