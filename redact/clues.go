@@ -36,17 +36,13 @@ const cluePlaces = 1 << 18
 func readClues() {
 	w := &clueWeights
 	w.hashes, w.weights = make([]uint32, cluePlaces), make([]int8, cluePlaces)
-	spaces := strings.NewReplacer("·", " ", "␀", "")
 	for _, line := range tableRows(cluesFile) {
-		name, rest, _ := strings.Cut(line, " ")
-		number, rest, more := strings.Cut(rest, " ")
-		name = spaces.Replace(name)
+		name, rest, _ := strings.Cut(line, "\t")
+		number, rest, more := strings.Cut(rest, "\t")
 		n, _ := strconv.Atoi(number)
 		for more {
 			var text string
-			if text, rest, more = strings.Cut(rest, " "); holds(text, foreign) {
-				text = spaces.Replace(text)
-			}
+			text, rest, more = strings.Cut(rest, "\t")
 			h := hashOf(name, text)
 			i := h % cluePlaces
 			for w.hashes[i] != 0 && w.hashes[i] != h {

@@ -367,16 +367,16 @@ func writeClues(t *testing.T, weights map[uint32]float64, names map[uint32]strin
 	texts := map[string][]string{} // of clues by their name and weight
 	for h, w := range weights {
 		if n := int(math.Round(max(-127, min(127, w*scale)))); n != 0 { // what counts for little takes most space
-			name, text, _ := strings.Cut(strings.ReplaceAll(names[h], " ", "·"), "=")
-			row := fmt.Sprintf("%s %d", name, n)
-			texts[row] = append(texts[row], cmp.Or(text, "␀"))
+			name, text, _ := strings.Cut(names[h], "=")
+			row := fmt.Sprintf("%s\t%d", name, n)
+			texts[row] = append(texts[row], text)
 		}
 	}
 	cluesFile = strings.Join(strings.SplitAfterN(cluesFile, "\n", 4)[:3], "")
 	for _, row := range slices.Sorted(maps.Keys(texts)) {
 		slices.Sort(texts[row])
 		for some := range slices.Chunk(texts[row], 12) {
-			cluesFile += row + " " + strings.Join(some, " ") + "\n"
+			cluesFile += row + "\t" + strings.Join(some, "\t") + "\n"
 		}
 	}
 	testscale.Must(t, os.WriteFile("data/clues.txt", []byte(cluesFile), 0o644))
