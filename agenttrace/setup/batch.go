@@ -19,7 +19,6 @@ import (
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"google.golang.org/grpc"
 
 	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/redact"
@@ -383,15 +382,6 @@ func (d *delivery) waited(ctx context.Context, wait time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// dial is how gRPC sends a request: as soon as there is a connection, which is tried at once when shutdown begins.
-func (d *delivery) dial(
-	ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
-	opts ...grpc.CallOption,
-) error {
-	defer context.AfterFunc(d.ending, conn.ResetConnectBackoff)()
-	return invoke(ctx, method, request, answer, conn, append(opts, grpc.WaitForReady(true))...)
 }
 
 // unreachable reports whether there is no connection, as while a collector is restarted: the exporters by HTTP repeat

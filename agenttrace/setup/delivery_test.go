@@ -182,7 +182,6 @@ func TestASlowCollectorGetsEverything(t *testing.T) {
 
 // TestACollectorThatIsBackWhenTheProgramEndsGetsEverything has one that begins to listen while exporters wait.
 func TestACollectorThatIsBackWhenTheProgramEndsGetsEverything(t *testing.T) {
-	defer setup.SetMaxQuiet(250 * time.Millisecond)()
 	for _, protocol := range []string{"grpc", "http/protobuf"} {
 		address := collectors["refused"](t, protocol)
 		shutdown := initialize(t, "http://"+address, "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol,

@@ -76,7 +76,7 @@ import (
 // Requests are bounded in bytes, by [BoundSpans] and [BoundLogs]. Nothing waits for a connection. What has ended is
 // sent within a second, and a request is repeated for a minute, so that a collector may be restarted, unless
 // OTEL_BSP_…, OTEL_BLRP_… and OTEL_EXPORTER_OTLP_TIMEOUT state other times. One that is back is found within a second
-// and a half, unless it asked for a longer pause, and at once when shutdown is called.
+// and a half, which shutdown waits for, unless it asked for a longer pause.
 func Init(ctx context.Context) (shutdown func(context.Context) error, err error) {
 	var ends []func(context.Context) error
 	var once sync.Once
@@ -159,7 +159,7 @@ func tracerProvider(
 		exporter, err = otlptracegrpc.New(ctx, slices.Concat(when(s.insecure, otlptracegrpc.WithInsecure()),
 			when(s.patient, otlptracegrpc.WithTimeout(retry.MaxElapsedTime)), []otlptracegrpc.Option{
 				otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry)),
-				otlptracegrpc.WithDialOption(reconnect, grpc.WithUnaryInterceptor(d.dial))})...)
+				otlptracegrpc.WithDialOption(reconnect...)})...)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -204,7 +204,7 @@ func loggerProvider(
 		exporter, err = otlploggrpc.New(ctx, slices.Concat(when(s.insecure, otlploggrpc.WithInsecure()),
 			when(s.patient, otlploggrpc.WithTimeout(retry.MaxElapsedTime)), []otlploggrpc.Option{
 				otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry)),
-				otlploggrpc.WithDialOption(reconnect, grpc.WithUnaryInterceptor(d.dial))})...)
+				otlploggrpc.WithDialOption(reconnect...)})...)
 	}
 	if err != nil {
 		return nil, err
@@ -244,12 +244,16 @@ var retry = struct {
 	InitialInterval, MaxInterval, MaxElapsedTime time.Duration
 }{true, time.Second / 2, time.Second, time.Minute}
 
-// reconnect bounds how long gRPC waits between attempts to connect, by itself up to two minutes, and for an answer to
-// one, 20 seconds.
-var reconnect = grpc.WithConnectParams(grpc.ConnectParams{
-	Backoff:           backoff.Config{BaseDelay: retry.InitialInterval, Jitter: 0.2, MaxDelay: retry.InitialInterval},
-	MinConnectTimeout: 5 * time.Second,
-})
+// reconnect has requests wait for a connection, and bounds how long gRPC waits between attempts to connect, by itself up
+// to two minutes, and for an answer to one, 20 seconds. A program that ends cannot have it try at once: the method of
+// gRPC that resets the wait reads a map that is written at the same time.
+var reconnect = []grpc.DialOption{
+	grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+	grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: retry.InitialInterval, Jitter: 0.2, MaxDelay: retry.InitialInterval},
+		MinConnectTimeout: 5 * time.Second,
+	}),
+}
 
 // when returns the option if it applies.
 func when[T any](applies bool, option T) []T {
