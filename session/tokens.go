@@ -182,6 +182,9 @@ func (t *Turns) Next(m TurnMessage) (begins, lost bool) {
 			lost = false
 		} else if begins = !t.open || lost || t.question == nil && t.answer.ended() && m.Trace.TurnIndex == nil; begins {
 			*t = Turns{open: true, indexes: t.indexes, first: t.first}
+			if len(t.indexes) > 0 { // the next question asks for the greatest only
+				t.indexes = []int64{slices.Max(t.indexes)}
+			}
 		}
 		t.answer = &m
 		return begins, lost
@@ -192,10 +195,13 @@ func (t *Turns) Next(m TurnMessage) (begins, lost bool) {
 // fit reports whether each answer can be that of the question at the place of its turn index. A program that goes on
 // with a session may count from 0 again.
 func (t *Turns) fit() bool {
+	if t.questions < 2 {
+		return false
+	}
 	if slices.Min(t.indexes) < t.first {
 		t.first = 0
 	}
-	return t.questions > 1 && slices.Max(t.indexes)-t.first < int64(t.questions)
+	return slices.Max(t.indexes)-t.first < int64(t.questions)
 }
 
 // Together returns, after an answer, how many of the last turns were open at once, 0 where it shows no such thing, and
