@@ -42,7 +42,8 @@ func validUTF8(s string) string {
 //     when it is not; an object or an array in a []byte stays too, and other bytes
 //     become text;
 //   - an error, a [*bytes.Buffer] and a [*strings.Builder] become their text;
-//   - what cannot be encoded becomes a JSON string of why, and the error is reported; of a map or a slice the rest stays.
+//   - what cannot be encoded becomes a JSON string of why, and the error is reported; of a map or a slice
+//     the rest stays.
 func encodeJSON(v any) (text string) {
 	defer func() {
 		if p := recover(); p != nil {

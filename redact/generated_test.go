@@ -251,7 +251,7 @@ func TestCasesOfOthers(t *testing.T) {
 		left, n, changed := leftAndChanged(t, r, secrets, harmless)
 		t.Logf("%s: %d of %d, %d of %d", name, left, n, changed, len(harmless))
 		x := &learned
-		if slices.Contains(strings.Fields("people_r people_t1 people_t6 people_g22 people_g24 people_g25 people_held_e"), name) {
+		if slices.Contains(strings.Fields("r t1 t6 g22 g24 g25 held_e"), strings.TrimPrefix(name, "people_")) {
 			x = &talk
 		} else if strings.Contains(name, "held") {
 			x = &held

@@ -234,8 +234,8 @@ func (c *scan) mayBe(t *token) bool {
 		return false
 	}
 	return !isID(v) && (t.kind != aText && t.kind != aCode || strings.IndexByte(v, ' ') < 0 ||
-		c.closeTo(t.lo, 8) || t.given == "bytes" || t.quoted && (strings.Count(v, " ") < 4 || c.afterNames(t.lo, "ofPhrases")) &&
-		run(v, 0, alnum|foreign|space|dash) == len(v))
+		c.closeTo(t.lo, 8) || t.given == "bytes" || t.quoted && run(v, 0, alnum|foreign|space|dash) == len(v) &&
+		(strings.Count(v, " ") < 4 || c.afterNames(t.lo, "ofPhrases")))
 }
 
 // mayBeFar is mayBe for the token v that no label is near, or but a hint. Only what looks made by chance is worth the

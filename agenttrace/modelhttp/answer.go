@@ -259,12 +259,17 @@ func userItems(messages []modelapi.Message) (out []modelapi.Item) {
 	return out
 }
 
+// asks reports whether a message is one in which the user writes, rather than one with results of tools.
+func asks(m *modelapi.Message) bool {
+	return m.Role == modelapi.User && !hasResults([]modelapi.Message{*m})
+}
+
 // historyOf counts messages that a request repeats, and the turns that they are of.
 func historyOf(messages []modelapi.Message) map[string]int {
 	turns, asked := 0, false
 	for i := range messages {
 		before := asked
-		if asked = messages[i].Role == modelapi.User && !hasResults(messages[i:i+1]); asked && !before {
+		if asked = asks(&messages[i]); asked && !before {
 			turns++
 		}
 	}
@@ -278,7 +283,7 @@ func turnStart(messages []modelapi.Message, from int) int {
 		return from
 	}
 	for i, m := range slices.Backward(messages) {
-		if m.Role == modelapi.User && !hasResults(messages[i:i+1]) {
+		if asks(&m) {
 			return i
 		}
 	}

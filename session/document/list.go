@@ -299,7 +299,7 @@ func (r Reader) Select(ctx context.Context, q store.SessionQuery, status string)
 
 // costliest is [Reader.Select] in the order of costs with estimates, which depend on the prices: no store knows it.
 func (r Reader) costliest(ctx context.Context, q store.SessionQuery, status string) ([]session.Session, error) {
-	limit, before, cost := cmp.Or(q.Limit, 50), q.Before, map[string]float64{}
+	limit, before, cost := q.Most(), q.Before, map[string]float64{}
 	q.Sort, q.Limit, q.Before = store.SortUpdated, -1, nil
 	rows, err := r.Select(ctx, q, status)
 	if err != nil {
@@ -328,7 +328,7 @@ func (r Reader) selected(ctx context.Context, q store.SessionQuery, status strin
 		return r.Sessions(ctx, q)
 	}
 	return func(yield func(session.Session, error) bool) {
-		limit := cmp.Or(q.Limit, 50)
+		limit := q.Most()
 		q.Limit = -1
 		now, idleTimeout := r.limits()
 		if seen := now.Add(-idleTimeout); (status == string(ActivityBusy) || status == string(ActivityRetrying)) &&

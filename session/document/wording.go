@@ -132,8 +132,8 @@ func (w Words) Turn(t *Turn) TurnWords {
 		words.Missing = append(words.Missing, "the question of this turn never arrived")
 	}
 	for i, text := range t.FailedCompactions {
-		words.Messages = append(words.Messages, MessageWords{Message: &Message{ID: fmt.Sprint("compaction-", t.Number, "-", i)},
-			Name: "Compaction", Ended: string(StateError), Errors: []string{Sanitize(text)}})
+		words.Messages = append(words.Messages, MessageWords{Name: "Compaction", Ended: string(StateError),
+			Message: &Message{ID: fmt.Sprint("compaction-", t.Number, "-", i)}, Errors: []string{Sanitize(text)}})
 	}
 	return words
 }

@@ -33,8 +33,7 @@ type Experiment struct {
 	// Seed is that of the bootstrap that the intervals are of.
 	Seed int `json:"seed"`
 
-	cost      Estimate // with what is estimated of it
-	estimated bool
+	cost Estimate // with what is estimated of it
 }
 
 // Estimate is a mean, with an interval that has it with a probability of 95 %: by bootstrap.
@@ -85,7 +84,6 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 		for _, name := range scoresOf(cases) {
 			e.Scores[name] = estimate(known(of, name, func(r *Run) map[string]float64 { return r.Scores }))
 		}
-		_, e.estimated = e.Figures[figureEstimated]
 		for _, of := range slices.Sorted(maps.Keys(cases)) {
 			was, now := passes(before[of]), passes(cases[of])
 			if len(was) > 0 && len(now) > 0 && mean(was) != mean(now) {
@@ -172,9 +170,9 @@ func Rows(all []Experiment) [][]string {
 			figure, sign := e.Figures[c.figure], ""
 			if c.figure == "cost_usd" {
 				figure = e.cost
-			}
-			if c.figure == "cost_usd" && e.estimated {
-				sign = "~"
+				if _, estimated := e.Figures[figureEstimated]; estimated {
+					sign = "~"
+				}
 			}
 			row = append(row, sign+figure.text(c.text))
 		}

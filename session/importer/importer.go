@@ -238,8 +238,9 @@ func (im *Importer) leaveOut(ctx context.Context, tallies []*Tally) {
 	if im.store == nil || im.shared || len(all.Sessions) == 0 {
 		return
 	}
-	f := store.SessionFilter{IDs: slices.Collect(maps.Keys(all.Sessions))}
-	for s, err := range im.store.Sessions(ctx, store.SessionQuery{SessionFilter: f, Limit: -1, Children: true, Archived: true}) {
+	q := store.SessionQuery{Limit: -1, Children: true, Archived: true}
+	q.IDs = slices.Collect(maps.Keys(all.Sessions))
+	for s, err := range im.store.Sessions(ctx, q) {
 		if err != nil {
 			return // they are counted as they were read
 		}

@@ -59,8 +59,8 @@ func (p *printer) assistant(doc *document.Document, m *document.Message) {
 	p.problems(m.Problems)
 }
 
-// otherErrors are the errors of model calls that neither the steps of a message show nor its end, such as those of calls
-// that succeeded in another attempt.
+// otherErrors are the errors of model calls that neither the steps of a message show nor its end, such as those of
+// calls that succeeded in another attempt.
 func otherErrors(m *document.Message) []string {
 	rest := slices.DeleteFunc(slices.Clone(m.ModelErrors), func(text string) bool { return text == m.Error })
 	calls, known := m.StepCalls()

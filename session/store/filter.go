@@ -51,8 +51,8 @@ type ScoreFilter struct {
 // scoreOps are the comparisons, those that begin with another before it.
 var scoreOps = []string{">=", "<=", "!=", "=", ">", "<"}
 
-// ParseScoreFilter reads a comparison such as quality>=0.8, or a name alone. A name with a comparison in it is in double
-// quotes, as in Go.
+// ParseScoreFilter reads a comparison such as quality>=0.8, or a name alone. A name with a comparison in it is in
+// double quotes, as in Go.
 func ParseScoreFilter(text string) (f ScoreFilter, _ error) {
 	end := len(text)
 	for _, op := range scoreOps {

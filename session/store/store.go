@@ -7,6 +7,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -56,8 +57,8 @@ type Result struct {
 	// Refused is the number of changes that the engine could not hold, such as a
 	// row that violates a constraint. The rest of the batch is stored.
 	Refused int64
-	// RefusedReports are those among Refused that are observations, each of a span or a log record of its own. Refusals state what
-	// was refused and why, of the first.
+	// RefusedReports are those among Refused that are observations, each of a span or a log record of its own. Refusals
+	// state what was refused and why, of the first.
 	RefusedReports int64
 	Refusals       []string
 	// Pending is the number of observations of the batch that no session reports yet.
@@ -296,6 +297,9 @@ type SessionQuery struct {
 	// after the session with the id, where that is now; if it is gone, nothing follows.
 	Before *Cursor
 }
+
+// Most is the most to yield, below 0 for all.
+func (q *SessionQuery) Most() int { return cmp.Or(q.Limit, 50) }
 
 // UpdatedSince selects the sessions that were last updated at that time or later, children and archived ones too.
 func UpdatedSince(at time.Time) SessionQuery {

@@ -64,6 +64,9 @@ func checkPath(path string) error {
 	return nil
 }
 
+// busyTimeout has a connection wait for others, in milliseconds.
+const busyTimeout = "PRAGMA busy_timeout = 5000"
+
 // logPages is how many pages the write-ahead log has before they are copied into the file.
 const logPages = 4000
 
@@ -86,7 +89,7 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, lo
 		synchronous = "FULL"
 	}
 	// The page size must be set before the first table, and before WAL.
-	if err := execute(conn, fmt.Sprintf("PRAGMA page_size = %d", pageSize), "PRAGMA busy_timeout = 5000"); err != nil {
+	if err := execute(conn, fmt.Sprintf("PRAGMA page_size = %d", pageSize), busyTimeout); err != nil {
 		return nil, 0, openError(path, err)
 	}
 	if err := checkOurs(conn, path, true); err != nil {

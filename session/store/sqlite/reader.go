@@ -202,7 +202,7 @@ func (f *file) openPool(ctx context.Context, uri string, flags sqlite.OpenFlags)
 	pool, err := sqlitex.NewPool(uri, sqlitex.PoolOptions{
 		Flags: flags, PoolSize: readers,
 		PrepareConn: func(conn *sqlite.Conn) error {
-			return execute(conn, "PRAGMA busy_timeout = 5000", "PRAGMA cache_size = -16384")
+			return execute(conn, busyTimeout, "PRAGMA cache_size = -16384")
 		},
 	})
 	if err != nil {

@@ -258,8 +258,8 @@ func (s *Store) trim() error {
 	if size <= max(s.trimAt, s.log+s.log/4) {
 		return nil
 	}
-	const briefly, usual = "PRAGMA busy_timeout = 100", "PRAGMA busy_timeout = 5000" // those who read
-	_ = errors.Join(execute(s.conn, briefly, "PRAGMA wal_checkpoint(TRUNCATE)"), execute(s.conn, usual))
+	const briefly = "PRAGMA busy_timeout = 100" // those who read
+	_ = errors.Join(execute(s.conn, briefly, "PRAGMA wal_checkpoint(TRUNCATE)"), execute(s.conn, busyTimeout))
 	left := sizeOf(s.path + "-wal")
 	if limit := s.options.MaxBytes; limit > 0 && left == size && left+sizeOf(s.path) > limit {
 		return fmt.Errorf("%w: file and log have more than %d MiB while others read; try again", store.ErrUnavailable,
@@ -402,7 +402,7 @@ func (s *Store) Compact(ctx context.Context) error {
 		return openError(s.path, err)
 	}
 	conn.SetInterrupt(ctx.Done())
-	err = execute(conn, "PRAGMA busy_timeout = 5000", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
+	err = execute(conn, busyTimeout, "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
 	if err = cmp.Or(err, conn.Close()); err != nil {
 		return classify(fmt.Errorf("compact store %s: %w", s.path, err))
 	}

@@ -3,7 +3,6 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +144,7 @@ func limitOf(q *store.SessionQuery) string {
 	if q.Limit < 0 {
 		return ""
 	}
-	return " LIMIT " + strconv.Itoa(cmp.Or(q.Limit, 50))
+	return " LIMIT " + strconv.Itoa(q.Most())
 }
 
 func sessionsQuery(conn Conn, q *store.SessionQuery, among []string) (query string, args []any, _ error) {
@@ -524,8 +523,8 @@ func spansOf(conn Conn, sessionID string) ([]store.SpanRef, error) {
 	return mergedSpans(conn, "", "", sessionID)
 }
 
-// spansOfMessages returns those of spansOf that belong to messages, which are a JSON list of ids, and those of compactions
-// that failed, which have no message.
+// spansOfMessages returns those of spansOf that belong to messages, which are a JSON list of ids, and those of
+// compactions that failed, which have no message.
 func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, error) {
 	d := conn.Dialect()
 	// What an observation reports of a span may be of another message than what was imported of it: all reports of a
