@@ -176,7 +176,7 @@ func (x *importing) follow(cmd *cobra.Command, path string, args []string) error
 	return errors.Join(err, show(tallied(&total.Total, "total")))
 }
 
-// findNotices adds the notices on the sessions whose telemetry was read to the summary.
+// findNotices adds the notices on the sessions whose telemetry was read to the summary, which counts those that are there.
 func findNotices(ctx context.Context, im *importer.Importer) error {
 	s := im.Store()
 	if s == nil || im.Summary.Total.Accepted == 0 {
@@ -185,7 +185,8 @@ func findNotices(ctx context.Context, im *importer.Importer) error {
 	for _, id := range slices.Sorted(maps.Keys(im.Summary.Total.Sessions)) {
 		in, err := document.Reader{Reader: s}.Collect(ctx, id)
 		if errors.Is(err, store.ErrNotFound) {
-			continue // its telemetry has moved to another session
+			delete(im.Summary.Total.Sessions, id) // its telemetry has moved to another session
+			continue
 		} else if err != nil {
 			return err
 		}

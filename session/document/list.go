@@ -205,7 +205,13 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 	idleTimeout time.Duration) Item {
 	state, _ := stateOfSession(s)
 	used := session.Deref(spent.Used)
-	cost, estimated, unpriced := costs(s, spent)
+	cost, estimated, unpriced := 0.0, spent.EstimatedUSD, len(spent.Unpriced) > 0
+	if usd, whole := spent.Cost(s); usd != nil {
+		cost = *usd
+		if whole {
+			estimated, unpriced = nil, false
+		}
+	}
 	return Item{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state,
 		Status: StatusOf(s, t, nil, now, idleTimeout).State,
@@ -215,15 +221,6 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 		ParentID: session.Deref(s.ParentID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
-}
-
-// costs are what a session costs, by its source or else by estimates, and whether that is not all.
-func costs(s *session.Session, spent *store.Spent) (stated float64, estimated *float64, unpriced bool) {
-	usd, whole := spent.Cost(s)
-	if whole {
-		return *usd, nil, false
-	}
-	return session.Deref(usd), spent.EstimatedUSD, len(spent.Unpriced) > 0
 }
 
 // Outcome is what a list shows of the session: what it is doing or, of an idle one, how its last run ended. It is one of
@@ -307,9 +304,8 @@ func (r Reader) costliest(ctx context.Context, q store.SessionQuery, status stri
 	}
 	spent, err := r.Spent(ctx, session.IDs(rows), r.Price)
 	for i := range rows {
-		s := spent[rows[i].ID]
-		stated, estimated, _ := costs(&rows[i], &s)
-		cost[rows[i].ID] = stated + session.Deref(estimated)
+		item := NewItem(&rows[i], nil, new(spent[rows[i].ID]), time.Time{}, 0)
+		cost[item.ID] = item.CostUSD + session.Deref(item.EstimatedCostUSD)
 	}
 	slices.SortFunc(rows, func(x, y session.Session) int {
 		return cmp.Or(cmp.Compare(cost[y.ID], cost[x.ID]), cmp.Compare(y.ID, x.ID))
@@ -317,10 +313,10 @@ func (r Reader) costliest(ctx context.Context, q store.SessionQuery, status stri
 	if before != nil {
 		rows = rows[slices.IndexFunc(rows, func(s session.Session) bool { return s.ID == before.ID })+1:]
 	}
-	if limit >= 0 && len(rows) > limit {
-		rows = rows[:limit]
+	if limit < 0 {
+		limit = len(rows)
 	}
-	return rows, err
+	return rows[:min(limit, len(rows))], err
 }
 
 func (r Reader) selected(ctx context.Context, q store.SessionQuery, status string) iter.Seq2[session.Session, error] {

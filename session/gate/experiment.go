@@ -167,14 +167,11 @@ func Rows(all []Experiment) [][]string {
 		}
 		row := []string{document.OneLine(e.Name), runs, fmt.Sprint(e.Cases), e.Passed.text(percents)}
 		for _, c := range columns {
-			figure, sign := e.Figures[c.figure], ""
-			if c.figure == "cost_usd" {
-				figure = e.cost
-				if _, estimated := e.Figures[figureEstimated]; estimated {
-					sign = "~"
-				}
+			cell := e.Figures[c.figure].text(c.text)
+			if _, estimated := e.Figures[figureEstimated]; estimated && c.figure == "cost_usd" {
+				cell = mark[estimated] + e.cost.text(c.text)
 			}
-			row = append(row, sign+figure.text(c.text))
+			row = append(row, cell)
 		}
 		for _, name := range scores {
 			row = append(row, e.Scores[name].text(func(v float64) string { return fmt.Sprintf("%.3g", v) }))

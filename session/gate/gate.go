@@ -361,7 +361,7 @@ func limits(of Limits, sign string) string {
 	var all []string
 	for _, name := range figures {
 		if v, ok := of[name]; ok {
-			all = append(all, name+" "+sign+" "+figureText(name, float64(v), false))
+			all = append(all, name+" "+sign+" "+figureText(name, float64(v)))
 		}
 	}
 	return strings.Join(all, ", ")

@@ -180,7 +180,8 @@ func (run *Run) value(name string) (v float64, known bool) {
 		v, known = run.Scores[score]
 		return -v, known
 	}
-	return run.figure(name)
+	v, known, _ = run.figure(name)
+	return v, known
 }
 
 func values(runs []*Run, name string) (all []float64) {
@@ -206,8 +207,10 @@ func (c *comparison) figure(name string, figures int) {
 			continue
 		}
 		ch := Change{Case: of, What: name, Before: len(p.was), After: len(p.now)}
-		ch.Estimated = slices.ContainsFunc(slices.Concat(c.was[of], c.now[of]),
-			func(run *Run) bool { return run.estimates(name) })
+		for _, run := range slices.Concat(c.was[of], c.now[of]) {
+			_, _, estimated := run.figure(name)
+			ch.Estimated = ch.Estimated || estimated
+		}
 		changes, pairs = append(changes, ch), append(pairs, p)
 		if isRatio(name) {
 			p = pair{logs(p.was), logs(p.now)}
@@ -522,7 +525,7 @@ func (ch *Change) Value(v float64) string {
 	case isFigure(ch.What) && ch.What != "cost_usd" && ch.What != "duration":
 		return fmt.Sprintf("%.4g", math.Round(v*10)/10)
 	case isFigure(ch.What):
-		return figureText(ch.What, v, ch.Estimated)
+		return mark[ch.Estimated] + figureText(ch.What, v)
 	}
 	return fmt.Sprintf("%.3g", v)
 }

@@ -42,9 +42,7 @@ type Run struct {
 
 	steps  []step
 	answer string
-	// copy reports that the run is a fork which has nothing but copies of its parent's messages.
-	copy bool
-	tags []document.Annotation
+	tags   []document.Annotation
 }
 
 // HasTag reports whether the session, or something in it, has one of the tags.
@@ -122,27 +120,24 @@ func isFigure(name string) bool { return slices.Contains(figures, name) }
 // figureEstimated is what of a cost is estimated.
 const figureEstimated = "estimated_cost_usd"
 
-// figure returns a figure, costs with what is estimated of them, and whether it is known.
-func (run *Run) figure(name string) (v float64, known bool) {
-	if v, known = run.Figures[name]; name == "cost_usd" && run.estimates(name) {
-		return v + run.Figures[figureEstimated], true
+// figure returns a figure, with what is estimated of it, and whether it is known and something is estimated.
+func (run *Run) figure(name string) (v float64, known, estimated bool) {
+	if v, known = run.Figures[name]; name == "cost_usd" {
+		var more float64
+		more, estimated = run.Figures[figureEstimated]
+		return v + more, known || estimated, estimated
 	}
-	return v, known
+	return v, known, false
 }
 
-// estimates reports whether something of a figure is estimated.
-func (run *Run) estimates(name string) bool {
-	_, is := run.Figures[figureEstimated]
-	return is && name == "cost_usd"
-}
+// mark is the sign of an estimate.
+var mark = map[bool]string{true: "~"}
 
-func figureText(name string, v float64, estimated bool) string {
-	switch {
-	case name == "duration":
+func figureText(name string, v float64) string {
+	switch name {
+	case "duration":
 		return document.Duration(int64(v))
-	case name == "cost_usd" && estimated:
-		return document.Cost(nil, &v)
-	case name == "cost_usd":
+	case "cost_usd":
 		return document.Cost(&v, nil)
 	}
 	return strconv.FormatFloat(v, 'f', -1, 64)
@@ -206,16 +201,17 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 		"errors": count.Errors, "denied": count.Denied} {
 		run.Figures[name] = float64(n)
 	}
-	if run.copy = isCopy(doc); run.copy { // whose tokens count in the parent alone
+	if isCopy(doc) { // whose tokens count in the parent alone
 		run.Figures["tokens"], run.Figures["cost_usd"] = 0, 0
 	}
 	if count.Usage != nil {
 		run.Figures["tokens"] = float64(count.Usage.Total())
 	}
-	for name, usd := range map[string]*float64{"cost_usd": count.CostUSD, figureEstimated: count.EstimatedCostUSD} {
-		if usd != nil {
-			run.Figures[name] = *usd
-		}
+	if count.CostUSD != nil {
+		run.Figures["cost_usd"] = *count.CostUSD
+	}
+	if count.EstimatedCostUSD != nil {
+		run.Figures[figureEstimated] = *count.EstimatedCostUSD
 	}
 	if count.DurationMS != nil {
 		run.Figures["duration"] = float64(*count.DurationMS)
@@ -236,13 +232,10 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 	return run
 }
 
+// isCopy reports that the session is a fork of which all messages are copies.
 func isCopy(doc *document.Document) bool {
-	for _, m := range doc.Messages() {
-		if m.Role == session.RoleAssistant && !m.Copied {
-			return false
-		}
-	}
-	return doc.Session.Origin != nil && doc.Session.Origin.Fork
+	n := len(doc.Turns)
+	return n > 0 && !slices.ContainsFunc(doc.Turns[n-1].Messages, func(m *document.Message) bool { return !m.Copied })
 }
 
 // bad are the outcomes of sessions that did not pass.
@@ -361,22 +354,22 @@ func (run *Run) unexpected(whole bool) *Failure {
 // outOfBounds is the first figure that is not within Max and Min.
 func (a *Assertion) outOfBounds(run *Run, doc *document.Document) *Failure {
 	for _, name := range figures {
-		v, known := run.figure(name)
+		v, known, estimated := run.figure(name)
 		high, isMax := a.Max[name]
 		low, isMin := a.Min[name]
-		text := name + " is " + figureText(name, v, run.estimates(name))
+		text := name + " is " + mark[estimated] + figureText(name, v)
 		switch {
 		case !isMax && !isMin, !known && a.goesOn:
 		case !known:
 			return &Failure{Detail: name + " is not known"}
 		case isMax && v > float64(high):
-			return &Failure{Detail: text + ", above " + figureText(name, float64(high), false)}
-		case isMax && !a.goesOn && name == "tokens" && !run.copy && doc.Quality != nil && doc.Quality.Missing["tokens"] > 0:
+			return &Failure{Detail: text + ", above " + figureText(name, float64(high))}
+		case isMax && !a.goesOn && name == "tokens" && doc.Quality != nil && doc.Quality.Missing["tokens"] > 0 && !isCopy(doc):
 			return &Failure{Detail: text + ", or more: an answer does not state its tokens"}
 		case isMax && !a.goesOn && name == "cost_usd" && doc.Totals.Unpriced:
 			return &Failure{Detail: text + ", or more: there is no price of " + strings.Join(doc.UnpricedModels, ", ")}
 		case isMin && v < float64(low):
-			return &Failure{Detail: text + ", below " + figureText(name, float64(low), false)}
+			return &Failure{Detail: text + ", below " + figureText(name, float64(low))}
 		}
 	}
 	return nil

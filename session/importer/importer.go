@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -168,9 +167,6 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 	begun := len(im.Summary.Files)
 	defer func() {
 		all := im.Summary.Files[begun:]
-		if err != nil {
-			im.leaveOut(context.WithoutCancel(ctx), all)
-		}
 		for _, t := range all {
 			im.Summary.Total.Include(t)
 		}
@@ -214,7 +210,6 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 			im.warnf("%v", failed)
 		}
 	}
-	im.leaveOut(ctx, im.Summary.Files[begun:])
 	if err := cmp.Or(im.rememberAll(ctx), im.countPending(ctx)); err != nil {
 		return nil, err
 	}
@@ -226,29 +221,6 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 		failed = fmt.Errorf("%d of %d files could not be imported, or not to their end", failures, len(inputs))
 	}
 	return failed, nil
-}
-
-// leaveOut takes the sessions out of the tallies that the store does not have: those that a later file showed to be
-// parts of others, and those that an import which was interrupted did not store.
-func (im *Importer) leaveOut(ctx context.Context, tallies []*Tally) {
-	all, have := new(Tally), SessionSet{}
-	for _, t := range tallies {
-		all.Include(t)
-	}
-	if im.store == nil || im.shared || len(all.Sessions) == 0 {
-		return
-	}
-	q := store.SessionQuery{Limit: -1, Children: true, Archived: true}
-	q.IDs = slices.Collect(maps.Keys(all.Sessions))
-	for s, err := range im.store.Sessions(ctx, q) {
-		if err != nil {
-			return // they are counted as they were read
-		}
-		have[s.ID] = struct{}{}
-	}
-	for _, t := range tallies {
-		maps.DeleteFunc(t.Sessions, func(id string, _ struct{}) bool { _, is := have[id]; return !is })
-	}
 }
 
 // warnOthers names files that are of no format, except for those that were read with another one.

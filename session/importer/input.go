@@ -369,9 +369,6 @@ func (im *Importer) ingested(t *Tally, r ingest.Report) {
 	for _, reason := range r.Refusals {
 		im.damaged(t, errors.New(reason))
 	}
-	if r.Refused > 0 && len(r.Refusals) == 0 {
-		im.damaged(t, fmt.Errorf("the store refused rows: %d", r.Refused))
-	}
 	if t.Malformed > maxNamed && before <= maxNamed {
 		im.warnf("%s: more that is malformed is only counted", t.File)
 	}

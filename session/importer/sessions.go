@@ -318,8 +318,9 @@ func (im *Importer) flush(ctx context.Context) (err error) {
 				delete(tallies, in)
 			}
 		}
-		for _, t := range tallies {
+		for in, t := range tallies {
 			t.lost = true
+			delete(t.Sessions, in.Session.ID)
 		}
 	}
 	return err

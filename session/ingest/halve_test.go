@@ -85,8 +85,8 @@ func TestRefusedSpanIsLeftOutAlone(t *testing.T) {
 				t.Errorf("%d calls, want at most %d", p.calls, tt.limit)
 			}
 			if err == nil && (int(r.Refused) != len(tt.missing) || r.Spans != n ||
-				len(tt.missing) > 0 && !strings.Contains(strings.Join(r.Problems, " "), "constraint")) {
-				t.Errorf("refused %d, want %d; %d spans; %q", r.Refused, len(tt.missing), r.Spans, r.Problems)
+				len(tt.missing) > 0 && !strings.Contains(strings.Join(r.Refusals, " "), "constraint")) {
+				t.Errorf("refused %d, want %d; %d spans; %q", r.Refused, len(tt.missing), r.Spans, r.Refusals)
 			}
 		})
 	}

@@ -232,7 +232,7 @@ func (i *Ingester) storeAll(ctx context.Context, items []item, left *int) (Repor
 	}
 	if err := errors.Join(firstErr, secondErr); err != nil {
 		sum.Refused++
-		sum.Problems = append(sum.Problems, "the store refuses it: "+err.Error())
+		sum.Refusals = append(sum.Refusals, "the store refuses it: "+err.Error())
 	}
 	return sum, nil
 }

@@ -236,15 +236,9 @@ func (a *applier) wrote(changed bool, refused error) {
 // refuse counts changes that cannot be stored, and keeps why, of the first.
 func (a *applier) refuse(changes int, why error) {
 	const maximum = 21 // one more than an import names of a file
-	a.result.Refused += int64(changes)
-	if reason, ok := why.(refusal); ok && len(a.result.Refusals) < maximum { //nolint:errorlint // it is not wrapped
-		a.result.Refusals = append(a.result.Refusals, string(reason))
+	if a.result.Refused += int64(changes); len(a.result.Refusals) < maximum {
+		a.result.Refusals = append(a.result.Refusals, why.Error())
 	}
-}
-
-// refuseMessage counts what cannot be stored under the id of a message of another session.
-func (a *applier) refuseMessage(changes int, m *session.Message) {
-	a.refuse(changes, refuse("message %s: its id belongs to session %s; it is left out with its parts", m.ID, m.SessionID))
 }
 
 func (a *applier) applySession(w *sessionWork) {

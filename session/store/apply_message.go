@@ -17,8 +17,7 @@ const incompleteMetadata = `{"agenttrace":{"incomplete":true}}`
 func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
 	old, known := a.rows.withParts(mw.id)
 	if old != nil && old.SessionID != w.id {
-		// The id belongs to another session: nothing of this one can be stored under it.
-		a.refuseMessage(len(mw.changes)+len(mw.parts), old)
+		a.refuse(len(mw.changes)+len(mw.parts), otherMessage(old))
 		return
 	}
 	m := a.mergedMessage(w, mw, old)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/price"
 )
@@ -51,34 +52,26 @@ type ScoreFilter struct {
 // scoreOps are the comparisons, those that begin with another before it.
 var scoreOps = []string{">=", "<=", "!=", "=", ">", "<"}
 
+// scoreFilter matches any text: a name, and a comparison with the rest.
+var scoreFilter = lazy.Regexp(`(?s)^\s*("(?:[^"\\]|\\.)*"|.*?)\s*(?:(` + strings.Join(scoreOps, "|") + `)(.*))?$`)
+
 // ParseScoreFilter reads a comparison such as quality>=0.8, or a name alone. A name with a comparison in it is in
 // double quotes, as in Go.
 func ParseScoreFilter(text string) (f ScoreFilter, _ error) {
-	end := len(text)
-	for _, op := range scoreOps {
-		if i := strings.Index(text, op); i >= 0 {
-			end = min(end, i)
-		}
+	found := scoreFilter().FindStringSubmatch(text)
+	f.Name, f.Op = found[1], found[2]
+	if name, err := strconv.Unquote(f.Name); err == nil && f.Name[0] == '"' {
+		f.Name = name
 	}
-	f.Name = strings.TrimSpace(text[:end])
-	if quoted, err := strconv.QuotedPrefix(text); err == nil && quoted[0] == '"' {
-		end = len(quoted)
-		f.Name, _ = strconv.Unquote(quoted) // which it is
-	}
-	number := strings.TrimSpace(text[end:])
 	if f.Name == "" {
 		return f, fmt.Errorf("%q has no name of a score; write one such as quality>=0.8", text)
-	} else if number == "" {
+	}
+	if f.Op == "" {
 		return f, nil
 	}
-	for _, op := range scoreOps {
-		if rest, ok := strings.CutPrefix(number, op); ok && f.Op == "" {
-			f.Op, number = op, rest
-		}
-	}
 	var err error
-	f.Value, err = strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if f.Op == "" || err != nil || math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
+	f.Value, err = strconv.ParseFloat(strings.TrimSpace(found[3]), 64)
+	if err != nil || math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
 		return f, fmt.Errorf("%q compares with no number; write one such as quality>=0.8, "+
 			"and a name with %s in double quotes", text, strings.Join(scoreOps, " "))
 	}
@@ -86,14 +79,13 @@ func ParseScoreFilter(text string) (f ScoreFilter, _ error) {
 }
 
 func (f ScoreFilter) String() string {
-	name := f.Name
-	if parsed, err := ParseScoreFilter(name); err != nil || parsed != (ScoreFilter{Name: name}) {
-		name = strconv.Quote(name)
+	if found := scoreFilter().FindStringSubmatch(f.Name); found[1] != f.Name || f.Name[0] == '"' {
+		f.Name = strconv.Quote(f.Name)
 	}
 	if f.Op == "" {
-		return name
+		return f.Name
 	}
-	return name + f.Op + strconv.FormatFloat(f.Value, 'g', -1, 64)
+	return f.Name + f.Op + strconv.FormatFloat(f.Value, 'g', -1, 64)
 }
 
 // Valid reports whether the operator is one.

@@ -47,6 +47,11 @@ type refusal string
 
 func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
+// otherMessage refuses what has the id of another session's message.
+func otherMessage(m *session.Message) error {
+	return refuse("message %s: its id belongs to session %s; it is left out with its parts", m.ID, m.SessionID)
+}
+
 func (r refusal) Error() string { return string(r) }
 
 // Is reports whether the target is ErrRefused: callers count what was refused, and go on with the other rows.

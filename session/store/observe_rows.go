@@ -367,7 +367,7 @@ func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) {
 	m := reported.Message
 	old, known := a.rows.withParts(m.ID)
 	if old != nil && old.SessionID != w.id {
-		a.refuseMessage(1+len(reported.Parts), old)
+		a.refuse(1+len(reported.Parts), otherMessage(old))
 		return
 	}
 	m.HiddenAt = cmp.Or(w.hidden(&m, old, a.rows), reported.HiddenAt)

@@ -58,7 +58,7 @@ type Result struct {
 	// row that violates a constraint. The rest of the batch is stored.
 	Refused int64
 	// RefusedReports are those among Refused that are observations, each of a span or a log record of its own. Refusals
-	// state what was refused and why, of the first.
+	// state why the first were.
 	RefusedReports int64
 	Refusals       []string
 	// Pending is the number of observations of the batch that no session reports yet.

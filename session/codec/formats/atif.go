@@ -373,9 +373,8 @@ func atifSessions(o rows.Object, from atifSource, report func(codec.Problem)) []
 	b := &atifBuilder{Reporter: rows.Reporter{Report: report}, at: from.at,
 		s:       rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")),
 		started: make(map[string]atifSource), sessions: make(map[string]string)}
-	run := o.Text("session_id") // of which a trajectory with an id of its own is a part
-	if from.parent == "" && run != id {
-		from.parent = run
+	if run := o.Text("session_id"); run != id { // of which it is a part
+		from.parent = cmp.Or(from.parent, run)
 	}
 	rows.SetText(&b.s.Row.ParentID, from.parent)
 	rows.SetText(&b.s.Row.ParentMessageID, from.message)
@@ -446,16 +445,13 @@ func (b *atifBuilder) build(o rows.Object, place string) *codec.Session {
 
 // fork has a session whose trajectory begins with copies of its parent's steps begin after them, as forks do.
 func (b *atifBuilder) fork(s *codec.Session) *codec.Session {
-	isCopy := func(m *rows.Message) bool { return m.MetaOf("atif").True("is_copied_context") }
-	own := b.s.Messages
-	for len(own) > 0 && isCopy(own[0]) {
-		own = own[1:]
+	all, n := b.s.Messages, 0
+	for n < len(all) && all[n].MetaOf("atif").True("is_copied_context") {
+		n++
 	}
-	if n := len(b.s.Messages) - len(own); n > 0 && s.Session.ParentID != nil {
-		at := b.s.Messages[n-1].Row.CreatedAt + 1
-		if len(own) == 0 || own[0].Row.CreatedAt >= at { // what has no times is not split by them
-			s.Session.CreatedAt, s.Session.UpdatedAt = at, max(at, s.Session.UpdatedAt)
-		}
+	if n > 0 && s.Session.ParentID != nil && (n == len(all) || all[n].Row.CreatedAt > all[n-1].Row.CreatedAt) {
+		s.Session.CreatedAt = all[n-1].Row.CreatedAt + 1
+		s.Session.UpdatedAt = max(s.Session.UpdatedAt, s.Session.CreatedAt)
 	}
 	return s
 }
