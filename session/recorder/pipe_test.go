@@ -117,7 +117,7 @@ func TestTraceLosesWholeMessages(t *testing.T) {
 
 // TestQueueDropsWhatIsTooMuch: nothing waits for a recording that hangs, and one message of any size is kept.
 func TestQueueDropsWhatIsTooMuch(t *testing.T) {
-	begun, on := make(chan bool, 1), make(chan bool)
+	begun, on := make(chan bool, 3), make(chan bool)
 	var got []Message
 	q := NewQueue(func(all []Message) {
 		begun <- true

@@ -60,7 +60,7 @@ var scoreFilter = lazy.Regexp(`(?s)^\s*("(?:[^"\\]|\\.)*"|.*?)\s*(?:(` + strings
 func ParseScoreFilter(text string) (f ScoreFilter, _ error) {
 	found := scoreFilter().FindStringSubmatch(text)
 	f.Name, f.Op = found[1], found[2]
-	if name, err := strconv.Unquote(f.Name); err == nil && f.Name[0] == '"' {
+	if name, err := strconv.Unquote(f.Name); err == nil && strings.HasPrefix(f.Name, `"`) {
 		f.Name = name
 	}
 	if f.Name == "" {
@@ -79,7 +79,7 @@ func ParseScoreFilter(text string) (f ScoreFilter, _ error) {
 }
 
 func (f ScoreFilter) String() string {
-	if found := scoreFilter().FindStringSubmatch(f.Name); found[1] != f.Name || f.Name[0] == '"' {
+	if found := scoreFilter().FindStringSubmatch(f.Name); found[1] != f.Name || strings.HasPrefix(f.Name, `"`) {
 		f.Name = strconv.Quote(f.Name)
 	}
 	if f.Op == "" {
