@@ -2,7 +2,6 @@ package session
 
 import (
 	"encoding/json"
-	"slices"
 )
 
 // This file is the only place that defines how the tokens of a session are counted.
@@ -145,11 +144,12 @@ func (t *Transcript) Tokens() Tokens {
 type Turns struct {
 	open             bool
 	question, answer *TurnMessage
-	// questions counts those since each had an answer, the first with that turn index; answers to them have indexes.
-	questions int
-	indexes   []int64
-	first     int64
-	together  bool
+	// questions counts those since each had an answer, the first with that turn index; answers to them have indexes, from
+	// low to high.
+	questions        int
+	indexes          map[int64]bool
+	first, low, high int64
+	together         bool
 }
 
 // TurnMessage has the properties of a message that decide where turns begin.
@@ -168,23 +168,24 @@ func (t *Turns) Next(m TurnMessage) (begins, lost bool) {
 	case m.Role == RoleUser && m.Queued:
 	case m.Role == RoleUser:
 		before := *t
-		*t = Turns{open: true, question: &m, questions: before.questions + 1, indexes: before.indexes, first: before.first}
+		*t = Turns{open: true, question: &m, questions: before.questions + 1, indexes: before.indexes, first: before.first,
+			low: before.low, high: before.high}
 		if n := len(before.indexes); n > 0 && n >= before.questions {
-			t.questions, t.indexes, t.first = 1, nil, slices.Max(before.indexes)+1
+			t.questions, t.indexes, t.first = 1, nil, before.high+1
 		}
 		return true, false
 	case m.Role == RoleAssistant && !m.Compaction:
-		if i := m.Trace.TurnIndex; i != nil && !slices.Contains(t.indexes, *i) {
-			t.indexes = append(t.indexes, *i)
+		if i := m.Trace.TurnIndex; i != nil {
+			if len(t.indexes) == 0 {
+				t.indexes, t.low, t.high = map[int64]bool{}, *i, *i
+			}
+			t.indexes[*i], t.low, t.high = true, min(t.low, *i), max(t.high, *i)
 		}
 		lost = t.open && t.endsBefore(&m)
 		if t.together = (lost || t.together) && m.Trace.TurnIndex != nil && t.fit(); t.together {
 			lost = false
 		} else if begins = !t.open || lost || t.question == nil && t.answer.ended() && m.Trace.TurnIndex == nil; begins {
-			*t = Turns{open: true, indexes: t.indexes, first: t.first}
-			if len(t.indexes) > 0 { // the next question asks for the greatest only
-				t.indexes = []int64{slices.Max(t.indexes)}
-			}
+			*t = Turns{open: true, first: t.first, indexes: t.indexes, low: t.low, high: t.high}
 		}
 		t.answer = &m
 		return begins, lost
@@ -198,10 +199,10 @@ func (t *Turns) fit() bool {
 	if t.questions < 2 {
 		return false
 	}
-	if slices.Min(t.indexes) < t.first {
+	if t.low < t.first {
 		t.first = 0
 	}
-	return slices.Max(t.indexes)-t.first < int64(t.questions)
+	return t.high-t.first < int64(t.questions)
 }
 
 // Together returns, after an answer, how many of the last turns were open at once, 0 where it shows no such thing, and
