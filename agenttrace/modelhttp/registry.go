@@ -148,6 +148,32 @@ func (g *registry) again(l *lookup) (found *flight) {
 	return found
 }
 
+// poll returns the exchange of a request for an answer that the model makes in the background, and goes on with its call;
+// nil for another request.
+func (g *registry) poll(req *http.Request) *exchange {
+	if req.URL == nil {
+		return nil
+	}
+	id := modelapi.BackgroundOf(req.URL.Path)
+	if id == "" {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.all {
+		i := slices.IndexFunc(c.held, func(f *flight) bool { return f.token == id && f.x.req.URL.Host == req.URL.Host })
+		if i < 0 {
+			continue
+		}
+		f := c.held[i]
+		c.held = slices.Delete(c.held, i, i+1)
+		f.x, f.token = &exchange{t: g.t, target: f.x.target, req: req, flight: f, polled: id}, ""
+		c.flights++
+		return f.x
+	}
+	return nil
+}
+
 // sameHeader reports whether two requests are copies of each other, as a client makes them
 // that sets a deadline for each attempt.
 func sameHeader(a, b *http.Request) bool {

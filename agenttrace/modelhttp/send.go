@@ -66,16 +66,17 @@ func (t *Transport) Begin(req *http.Request) (out *http.Request, received func(*
 // observe returns the exchange of a request that is to be recorded, or nil.
 func (t *Transport) observe(req *http.Request) (x *exchange) {
 	defer recovered()
-	if t.tracer == nil || req.Body == nil || req.Body == http.NoBody || req.ContentLength > int64(t.o.MaxBodyBytes) {
+	ctx := req.Context()
+	if t.tracer == nil || ctx.Value(markKey{}) != nil || agenttrace.ModelCallFromContext(ctx) != nil {
 		return nil
+	}
+	if x = t.reg.poll(req); x != nil || req.Body == nil || req.Body == http.NoBody ||
+		req.ContentLength > int64(t.o.MaxBodyBytes) {
+		return x
 	}
 	target := recognize(req.Method, req.URL)
 	if target == nil {
 		t.unrecognized(req)
-		return nil
-	}
-	ctx := req.Context()
-	if ctx.Value(markKey{}) != nil || agenttrace.ModelCallFromContext(ctx) != nil {
 		return nil
 	}
 	return &exchange{t: t, target: target, req: req, attempt: attemptOf(req.Header)}
@@ -84,6 +85,9 @@ func (t *Transport) observe(req *http.Request) (x *exchange) {
 // outgoing returns the request to send: the same, with a body of which we have a copy. It begins the call.
 func (x *exchange) outgoing() (out *http.Request) {
 	ctx := context.WithValue(x.req.Context(), markKey{}, true)
+	if x.polled != "" {
+		return x.req.WithContext(trace.ContextWithSpan(ctx, x.flight.span))
+	}
 	var body bytes.Buffer
 	body.Grow(int(max(0, x.req.ContentLength)) + bytes.MinRead)
 	_, err := body.ReadFrom(io.LimitReader(x.req.Body, int64(x.t.o.MaxBodyBytes)+1))
@@ -175,7 +179,11 @@ func (x *exchange) failedToSend(err error) {
 
 // ended ends an attempt, whose answer may be nil. If the client may try again, the call stays open.
 func (x *exchange) ended(a *answer, err error, again bool, after time.Duration) {
-	if again {
+	switch {
+	case x.polled != "" && err != nil && (a == nil || a.Err == nil): // the client may ask again
+		a, err = x.flight.newAnswer(), nil
+		a.Paused, a.Continuation = true, x.polled
+	case again:
 		x.flight.hold(a, err, x.attempt.number+1, patience(after))
 		return
 	}
@@ -189,6 +197,7 @@ type exchange struct {
 	req     *http.Request
 	attempt attempt
 	flight  *flight // nil if the call is not recorded
+	polled  string  // the id of the response that the request asks for, which the model makes in the background
 }
 
 // Headers by which clients number their attempts.

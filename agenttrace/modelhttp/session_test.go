@@ -2,6 +2,7 @@ package modelhttp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -190,6 +191,56 @@ func TestAttemptsOfARequestAreOneCall(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestAnAnswerMadeInTheBackgroundIsThatOfItsRequest: the client asks for it until it is there, or cancels it.
+func TestAnAnswerMadeInTheBackgroundIsThatOfItsRequest(t *testing.T) {
+	const done = `{"id":"resp_1","status":"completed","model":"m","output":[{"type":"message","content":[{"type":` +
+		`"output_text","text":"Done."}]}],"usage":{"input_tokens":4,"output_tokens":2}}`
+	event := "data: {\"type\":\"response.completed\",\"response\":" + done + "}\n\n"
+	canceled := `{"id":"resp_1","status":"cancelled","model":"m","output":[]}`
+	for name, last := range map[string]struct{ method, path, answer, text string }{
+		"a document": {http.MethodGet, "", done, "Done."}, "a stream": {http.MethodGet, "?stream=true", event, "Done."},
+		"canceled": {http.MethodPost, "/cancel", canceled, ""}, "never": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			waits := func(status string) string { return `{"id":"resp_1","status":"` + status + `","model":"m","output":[]}` }
+			answers := []string{waits("queued"), waits("in_progress"), "", last.answer}
+			a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+				next := answers[0]
+				if answers = answers[1:]; next == "" {
+					w.WriteHeader(http.StatusBadGateway)
+				}
+				_, _ = io.WriteString(w, next)
+			}, modelhttp.Options{})
+			get := func(method, path string) {
+				req, err := http.NewRequestWithContext(t.Context(), method, a.url+"/v1/responses/resp_1"+path, nil)
+				testscale.Must(t, err)
+				resp, err := a.client.Do(req)
+				testscale.Must(t, err)
+				_, err = io.Copy(io.Discard, resp.Body)
+				testscale.Must(t, errors.Join(err, resp.Body.Close()))
+			}
+			_, _, err := post(t.Context(), a.client, a.url+"/v1/responses", object{"model": "m", "input": "hi", "background": true}, nil)
+			testscale.Must(t, err)
+			get(http.MethodGet, "")
+			get(http.MethodGet, "")
+			if last.method != "" {
+				get(last.method, last.path)
+			}
+			testscale.Must(t, a.transport.Close())
+			a.check()
+			wantTurns(t, a, []string{"hi"})
+			text := ""
+			for _, p := range a.rec.All().Turns()[0].Assistant.Parts {
+				text += string(p.Data)
+			}
+			if calls := a.rec.All().ModelCalls(); len(calls) != 1 || calls[0].Error != "" || !strings.Contains(text, last.text) ||
+				(calls[0].Usage.Tokens != nil) != (last.text != "") {
+				t.Errorf("%s: %+v", text, calls)
+			}
+		})
 	}
 }
 

@@ -26,7 +26,8 @@ type Answer struct {
 	// Ended reports that the provider stated the end, Complete that nothing follows it.
 	Ended, Complete bool
 	// Paused reports that the client sends the same conversation again to have the
-	// answer go on; Continuation is the token that it does so with, if it has one.
+	// answer go on; Continuation is the token that it does so with, if it has one. That of an answer which the model
+	// makes in the background is its id: see [BackgroundOf].
 	Paused       bool
 	Continuation string
 	// Err is the error that the provider reports.

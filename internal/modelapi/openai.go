@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/lazy"
 )
 
 var chatForm = form{
@@ -219,6 +221,17 @@ func (i item) result() (out json.RawMessage, failed bool) {
 	return out, i.text("status") == "failed"
 }
 
+var background = lazy.Regexp(`/responses/([^/]+)(?:/cancel)?/?$`)
+
+// BackgroundOf returns the id of the response that a request with a path asks for, or cancels, "" for another path. The
+// answer that the model makes in the background is had so.
+func BackgroundOf(path string) string {
+	if m := background().FindStringSubmatch(path); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
 type responsesAnswer struct {
 	a *Answer
 	// done are the indexes of the items that are whole.
@@ -325,6 +338,9 @@ func (d *responsesAnswer) end(r object) {
 	}
 	status := r.text("status")
 	d.a.ID, d.a.Model = r.text("id"), r.text("model")
+	if d.a.Paused = status == "queued" || status == "in_progress"; d.a.Paused {
+		d.a.Continuation = d.a.ID
+	}
 	d.a.Stop = cmp.Or(r.in("incomplete_details").text("reason"), status)
 	d.a.Ended = true
 	if !d.a.failed(r) && status == "failed" {

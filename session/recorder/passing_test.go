@@ -151,6 +151,36 @@ func TestARequestAfterARefusalIsACallOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestAnAnswerMadeInTheBackgroundIsRecorded: the request that asks for it has no body, and gets none.
+func TestAnAnswerMadeInTheBackgroundIsRecorded(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status := map[string]string{http.MethodPost: "queued", http.MethodGet: "completed"}[r.Method]
+		_, _ = fmt.Fprintf(w, `{"id":"resp_1","status":%q,"output":[]}`, status)
+		if r.Method == http.MethodGet && (r.ContentLength != 0 || r.TransferEncoding != nil) {
+			t.Errorf("it has a body: %d, %q", r.ContentLength, r.TransferEncoding)
+		}
+	}))
+	defer server.Close()
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	tee, end := tee(t, &recorder.Calls{Begin: modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider}),
+		modelhttp.Options{}).Begin})
+	for _, req := range []*http.Request{httptest.NewRequest(http.MethodPost, server.URL+"/v1/responses",
+		strings.NewReader(`{"model":"m","input":"hi"}`)), httptest.NewRequest(http.MethodGet, server.URL+"/v1/responses/resp_1", nil)} {
+		if req.RequestURI = ""; req.Method == http.MethodGet {
+			req.Body = nil // as a client has it
+		}
+		resp, err := tee.RoundTrip(req)
+		testscale.Must(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		testscale.Must(t, errors.Join(err, resp.Body.Close()))
+	}
+	end()
+	if all := spans.GetSpans(); len(all) != 3 || all[0].Name != "chat m" {
+		t.Errorf("recorded %d spans", len(all))
+	}
+}
+
 // TestAnAnswerThatCannotBeCopiedPasses: where nobody takes the copies, what passes is whole, and what is recorded of it
 // ends with the reason.
 func TestAnAnswerThatCannotBeCopiedPasses(t *testing.T) {

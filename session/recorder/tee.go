@@ -19,7 +19,7 @@ import (
 )
 
 // Tee is a transport of which what passes is copied for [Calls], also in another process, to record it: requests that
-// have a body with their answers, and the WebSockets of the Responses API.
+// have a body or ask for a response of the Responses API, with their answers, and the WebSockets of that API.
 //
 // What passes is not changed, and does not wait for its recording: its copy is in the pipe before it passes on, so that
 // it outlives this process, unless the pipe is full. Then up to 64 MiB of copies wait to be written; what passes while
@@ -189,6 +189,10 @@ func responseHeadOf(resp *http.Response) *responseHead {
 // requests to models are whole documents.
 func (t *Tee) RoundTrip(req *http.Request) (*http.Response, error) {
 	isJSON := strings.Contains(req.Header.Get("Content-Type"), "json")
+	if req.Body == nil && modelapi.BackgroundOf(req.URL.Path) != "" {
+		req = req.Clone(req.Context())
+		req.Body = http.NoBody
+	}
 	if req.Body == nil || req.ContentLength > maxRequestCopy || req.ContentLength < 0 && !isJSON {
 		resp, err := t.base.RoundTrip(req)
 		if err == nil {
@@ -212,7 +216,9 @@ func (t *Tee) RoundTrip(req *http.Request) (*http.Response, error) {
 	_ = req.Body.Close() // it is read
 	// A connection that the server has closed meanwhile costs no request: the transport sends it again by another.
 	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	out.Body, _ = out.GetBody()
+	if out.Body, _ = out.GetBody(); len(body) == 0 {
+		out.Body, out.GetBody = http.NoBody, nil
+	}
 	e := t.newExchange()
 	e.pass(passage{What: requested, At: began, Request: headOf(req), Bytes: body})
 	resp, err := t.base.RoundTrip(out)
