@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -15,7 +16,7 @@ import (
 )
 
 // manySpans is a request of n spans of one session. Each is the child of the one before it and within it, or alone in
-// its trace and open to the end, or all begin in the same nanosecond.
+// its trace and open to the end, or all begin in the same nanosecond. Of the shape "messages" it is one, asked by n.
 func manySpans(shape, operation string, n int) ptrace.Traces {
 	const begin = pcommon.Timestamp(1_760_000_000_000_000_000)
 	td := ptrace.NewTraces()
@@ -34,6 +35,10 @@ func manySpans(shape, operation string, n int) ptrace.Traces {
 		s.SetStartTimestamp(begin + pcommon.Timestamp(i)*1e6)
 		s.SetEndTimestamp(begin + pcommon.Timestamp(2*n-i)*1e6)
 		switch {
+		case shape == "messages": // of the user, in a row
+			const text = `,{"role":"user","parts":[{"type":"text","content":"x"}]}`
+			s.Attributes().PutStr("gen_ai.input.messages", "["+strings.Repeat(text, n)[1:]+"]")
+			return td
 		case shape == "at once":
 			s.SetStartTimestamp(begin)
 		case shape == "traces":
@@ -47,9 +52,9 @@ func manySpans(shape, operation string, n int) ptrace.Traces {
 
 // TestCostOfManySpansInOneRequest: what a request costs grows with its size, whatever its spans are.
 func TestCostOfManySpansInOneRequest(t *testing.T) {
-	for shape, operation := range map[string]string{"chain": "chat", "traces": "execute_tool"} {
+	for shape, operation := range map[string]string{"chain": "chat", "messages": "chat", "traces": "execute_tool"} {
 		t.Run(shape, func(t *testing.T) {
-			testscale.Linear(t, 125, func(n int) {
+			testscale.Linear(t, map[bool]int{true: 500, false: 125}[shape == "messages"], func(n int) {
 				td := manySpans(shape, operation, n)
 				if _, err := ingest.New(openStore(t), ingest.Options{}).Traces(t.Context(), td); err != nil {
 					t.Fatal(err)

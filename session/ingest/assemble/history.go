@@ -231,16 +231,24 @@ func (a *assembly) bound() {
 		// The longest prefix of what is asked that was asked before. Where the history has answers (History > 0), what it
 		// ends with is new, unless it begins with what the request before asked, which was then not answered, or with
 		// what a call that failed was asked.
-		known := start
-		for i := end - 1; i > start && known == start; i-- {
-			prefix := textOf(fact.PartsOf(n.Input[start:i]))
-			if slices.ContainsFunc(before, func(b asked) bool {
-				return apart(b) && b.prompt == prefix && (b.failed || n.History == 0 || prefix == latest)
-			}) {
+		prompt, size, known, wasAsked := textOf(fact.PartsOf(n.Input[start:end])), 0, start, false
+		for i := start + 1; i < end; i++ {
+			shorter := size
+			for _, p := range n.Input[i-1].Parts {
+				if p.Kind == fact.PartText {
+					size += min(size, 1) + len(p.Text) // as textOf joins them
+				}
+			}
+			if prefix := prompt[:size]; i == start+1 || size > shorter {
+				wasAsked = slices.ContainsFunc(before, func(b asked) bool {
+					return apart(b) && b.prompt == prefix && (b.failed || n.History == 0 || prefix == latest)
+				})
+			}
+			if wasAsked {
 				known = i
 			}
 		}
-		before = append(before, asked{turn, textOf(fact.PartsOf(n.Input[start:end])), n.Failed})
+		before = append(before, asked{turn, prompt, n.Failed})
 		if len(before) > manyRequests {
 			before = before[1:]
 		}

@@ -381,16 +381,28 @@ func (t *turn) firstAsked() (reporter *node, begun int64) {
 // the text "Hi" in the one case and the JSON in the other.
 func (t *turn) takeLiterally(reporter *node) {
 	start, end := fact.UserRun(reporter.Input)
-	for i, m := range reporter.Input[start:end] {
-		literal := cmp.Or(m.Literal, strconv.Quote(textOf(m.Parts)))
-		typed := func(p fact.Part) bool { // a client may have words around JSON, and quotes around words
-			return p.Text == literal || m.Literal != "" && strings.Contains(p.Text, literal)
+	asked := make(map[string]bool)
+	for _, n := range of(t.nodes, fact.ModelCall) {
+		for _, p := range askedBy(n.Fact) {
+			asked[p.Text] = true
 		}
-		if slices.ContainsFunc(of(t.nodes, fact.ModelCall), func(n *node) bool {
-			return slices.ContainsFunc(askedBy(n.Fact), typed)
-		}) {
-			reporter.Input = slices.Clone(reporter.Input)
-			reporter.Input[start+i].Parts = []fact.Part{{Kind: fact.PartText, Text: literal}}
+	}
+	typed := func(m *fact.Message, literal string) bool { // a client may have words around JSON, and quotes around words
+		if asked[literal] || m.Literal == "" || len(asked) > manyRepeated {
+			return asked[literal]
+		}
+		for text := range asked {
+			if strings.Contains(text, literal) {
+				return true
+			}
+		}
+		return false
+	}
+	input := slices.Clone(reporter.Input)
+	for i, m := range reporter.Input[start:end] {
+		if literal := cmp.Or(m.Literal, strconv.Quote(textOf(m.Parts))); typed(&m, literal) {
+			input[start+i].Parts = []fact.Part{{Kind: fact.PartText, Text: literal}}
+			reporter.Input = input
 		}
 	}
 }
