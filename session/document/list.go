@@ -248,7 +248,7 @@ func Sum(items []Item) (sum Item) {
 // length, without the prefix that every session has. means reports whether a head names the session of an id and no
 // other, also of those that are not in the list: an id of which no head does is whole.
 func Abbreviate(items []Item, means func(short, id string) bool) {
-	const maximum = 40 // ids are 26 long; what is longer is not shortened
+	const maximum = 40 // ids are 26 long; of a longer one that is not enough, all is needed
 	bare := func(i int) string { return strings.TrimPrefix(items[i].ID, "ses_") }
 	length := 8
 	for i := range items {
@@ -263,7 +263,7 @@ func Abbreviate(items []Item, means func(short, id string) bool) {
 	}
 	for i := range items {
 		items[i].Short = Head(bare(i), length)
-		if len(bare(i)) >= maximum || !means(items[i].Short, items[i].ID) {
+		if !means(items[i].Short, items[i].ID) {
 			items[i].Short = items[i].ID
 		}
 	}

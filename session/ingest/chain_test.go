@@ -64,6 +64,22 @@ func TestCostOfManySpansInOneRequest(t *testing.T) {
 	}
 }
 
+// TestAQuestionIsBeforeItsAnswer also where a clock that was not set, or is centuries ahead, states no time.
+func TestAQuestionIsBeforeItsAnswer(t *testing.T) {
+	for _, at := range []pcommon.Timestamp{0, 9e18} {
+		td, s := manySpans("messages", "chat", 1), openStore(t)
+		span := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
+		span.Attributes().PutStr("gen_ai.output.messages", `[{"role":"assistant","parts":[{"type":"text","content":"y"}]}]`)
+		span.SetStartTimestamp(at)
+		span.SetEndTimestamp(at)
+		deliver(t, s, []request{{traces: td}})
+		const roles = `SELECT group_concat(role) FROM (SELECT role FROM chat_messages ORDER BY created_at, id)`
+		if got := testscale.Query(t, s.Path(), roles)[0]; got != "user,assistant" {
+			t.Errorf("at %d: %s", at, got)
+		}
+	}
+}
+
 // batchSizes notes how many observations each transaction has.
 type batchSizes struct {
 	store.Writer

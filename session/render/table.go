@@ -388,15 +388,15 @@ func (p *printer) sessions(items []document.Item, whole bool) *grid {
 	}
 	for i := range items {
 		s := &items[i]
-		id := cmp.Or(s.Short, s.ID)
+		id := fit(document.Sanitize(cmp.Or(s.Short, s.ID)), 40)
 		if whole {
-			id = s.ID
+			id = document.Sanitize(s.ID)
 		}
 		errors := span{number(s.Errors), p.dim}
 		if s.Errors > 0 {
 			errors.paint = p.bad
 		}
-		g.addSpans(span{document.Sanitize(id), p.accent}, p.sign(s), span{fit(document.Tail(s.WorkspaceRoot), 14), p.dim},
+		g.addSpans(span{id, p.accent}, p.sign(s), span{fit(document.Tail(s.WorkspaceRoot), 14), p.dim},
 			span{itemName(s), p.plain}, span{fit(document.OneLine(s.Agent), 14), p.dim},
 			span{fit(document.ModelName(s.Model), 20), p.dim}, span{number(s.Turns), p.dim}, errors,
 			span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim}, span{costOf(s.Unpriced, s.CostUSD, s.EstimatedCostUSD), p.plain},

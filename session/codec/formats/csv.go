@@ -86,13 +86,14 @@ func (e *csvEncoder) Encode(s *codec.Session) (err error) {
 
 // csvTexts are cells of texts that came from outside and may hold anything.
 //
-// A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage return as a formula, and titles, ids and
-// tool names may have been chosen by anybody who wrote to the agent. Such a cell of text gets an apostrophe in front,
-// as OWASP advises; numbers are never touched. A reader that wants the exact text takes JSON lines. Bytes that are not
-// UTF-8 become U+FFFD.
+// A spreadsheet may run a cell that begins with =, +, - or @ as a formula, a terminal obeys control characters, and
+// titles, ids and tool names may have been chosen by anybody who wrote to the agent. Such a cell of text gets an
+// apostrophe in front, as OWASP advises, and [document.Sanitize] leaves no control character but a line end; numbers are
+// never touched. A reader that wants the exact text takes JSON lines.
 func csvTexts(texts ...string) []string {
 	for i, text := range texts {
-		if text = strings.ToValidUTF8(text, "\uFFFD"); text != "" && strings.IndexByte("=+-@\t\r", text[0]) >= 0 {
+		text = document.Sanitize(text)
+		if start := strings.TrimLeft(text, " \n"); start != "" && strings.IndexByte("=+-@", start[0]) >= 0 {
 			text = "'" + text
 		}
 		texts[i] = text

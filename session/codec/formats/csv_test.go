@@ -74,8 +74,9 @@ s,"Say, ""hi""",a,a1,assistant,2,6,false,,,,,,,,,,,,,,3,,4,7,,,,false,,,
 
 func TestCSVFormulasAreGuarded(t *testing.T) {
 	tr := &session.Transcript{Session: session.Session{ID: "s"}}
-	for i, title := range []string{"=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "1=1", "'=1", "", "é\xff"} {
-		want := []string{"'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "'\r=1", "1=1", "'=1", "", "é\uFFFD"}[i]
+	for i, title := range []string{"=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "1=1", "'=1", "", "é\xff", "a\x1b]0;b\u009b\u202e"} {
+		want := []string{"'=1+1", "'+1", "'-1", "'@SUM(A1)", "'    =1", "␍=1", "1=1", "'=1", "", "é\uFFFD",
+			"a␛]0;b<U+009B><U+202E>"}[i]
 		tr.Session.Title = title
 		// A number keeps its sign.
 		tr.Messages = []session.MessageAndParts{{Message: session.Message{ID: "m", CreatedAt: -5}}}

@@ -222,7 +222,8 @@ func (s *stream) findTurns() {
 // are in their order. Messages are sorted by their milliseconds and then by id, so a turn that a test runs within one
 // millisecond would else have its answer before its question.
 func (t *turn) messageID(before int64, what string) string {
-	return spans.DeriveIDNano(spans.PrefixMessage, t.first.over()-before, t.first.TraceID, t.first.Source, what)
+	at := max(max(t.first.over(), 1e9)-before, 0) // they have an order also where the time is not known
+	return spans.DeriveIDNano(spans.PrefixMessage, at, t.first.TraceID, t.first.Source, what)
 }
 
 // over is when the fact was over, or had begun if that is not known.
