@@ -218,7 +218,7 @@ func (n *noticer) parts(m *MessageAndParts, over bool) {
 			if calls[key] != nil {
 				n.note("once", m, p, "the tool call is in the same answer before")
 			} else if other := calls[string(data.Input)]; n.telemetry && len(data.Input) > 4 && other != nil &&
-				Deref(other.ToolState) != Deref(p.ToolState) && (IsOpenCall(other) || IsOpenCall(p)) {
+				Deref(other.ToolState) != Deref(p.ToolState) && (IsOpenCall(other) || IsOpenCall(p)) && alike(other.Type, p.Type) {
 				n.note("once", m, p, "the tool call has the input of another one, and one of the two has no result")
 			}
 			calls[key], calls[string(data.Input)] = p, p
@@ -227,6 +227,12 @@ func (n *noticer) parts(m *MessageAndParts, over bool) {
 			}
 		}
 	}
+}
+
+// alike reports whether two types of tool calls may be of one tool, which one source calls by more words than another.
+func alike(x, y string) bool {
+	x, y = strings.TrimPrefix(x, "tool-"), strings.TrimPrefix(y, "tool-")
+	return strings.Contains(x, y) || strings.Contains(y, x)
 }
 
 // IsOpenCall reports whether the part is a tool call of which no end is known.

@@ -528,7 +528,7 @@ func (doc *Document) unrecorded() []session.Notice {
 
 // misplaced finds what other agents reported of messages that are not there, turns without a prompt among turns that
 // have one, and messages that two turns are in: each has an outermost span in a trace of its own, and was over before
-// the other began. A call that waited for an approval goes on in a second one.
+// the other began. A call that waited for an approval, or for the client to execute it, goes on in a second one.
 func (doc *Document) misplaced(in Input) (found []session.Notice) {
 	there := make(map[string]bool)
 	asked := 0
@@ -541,8 +541,10 @@ func (doc *Document) misplaced(in Input) (found []session.Notice) {
 	for _, m := range doc.Queued {
 		there[m.ID] = true
 	}
+	messages := make(map[string]*session.MessageAndParts)
 	for i := range in.Transcript.Messages {
-		there[in.Transcript.Messages[i].Message.ID] = true
+		m := &in.Transcript.Messages[i]
+		there[m.Message.ID], messages[m.Message.ID] = true, m
 	}
 	lost, root := make(map[string]bool), make(map[string]*store.SpanRef)
 	telemetry := false
@@ -560,6 +562,7 @@ func (doc *Document) misplaced(in Input) (found []session.Notice) {
 			continue
 		}
 		if first := root[l.MessageID]; first != nil && first.TraceID != l.TraceID && first.EndNano <= l.StartNano &&
+			!waited(messages[l.MessageID], l.StartNano/1e6) &&
 			!slices.ContainsFunc(in.Decisions, func(d store.Decision) bool { return d.MessageID == l.MessageID }) {
 			n := spanNotice("turns", l, "the message has two turns, each with an outermost span of its own")
 			n.MessageID = l.MessageID
@@ -578,6 +581,21 @@ func (doc *Document) misplaced(in Input) (found []session.Notice) {
 		}
 	}
 	return found
+}
+
+// waited reports whether the last of a message, before the step that begins at a time or later, is a tool call that has
+// a result: the step may go on from there.
+func waited(m *session.MessageAndParts, at int64) (waited bool) {
+	for i := 0; m != nil && i < len(m.Parts); i++ {
+		p := &m.Parts[i]
+		if p.CreatedAt >= at && p.ToolCallID == nil {
+			break
+		}
+		if p.Type != "step-start" {
+			waited = p.ToolCallID != nil && !session.IsOpenCall(p)
+		}
+	}
+	return waited
 }
 
 // unasked is the turn's last answer, neither hidden nor a compaction, that follows another or nothing. What a program

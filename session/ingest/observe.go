@@ -120,7 +120,7 @@ func (b *builder) noteKey(s *dialect.Span) {
 	b.noted[n] = true
 	f := fact.Fact{
 		Kind: fact.Step, Dialect: "key", TraceID: n.trace.String(), Name: key,
-		Source:  "key-" + digest(key, id)[:16],
+		Source:  "named-" + digest(key, id)[:16],
 		Session: id, SessionKey: key, SessionRank: placesOfSpan*b.keys.Len() + rank,
 	}
 	b.batch.Observations = append(b.batch.Observations, observation(&f, nil))

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/agenttrace/agenttrace/internal/lazy"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -386,7 +387,7 @@ func readFailure(f *fact.Fact, s *Span) {
 
 func genAIModel(a Attrs) *session.Model {
 	return modelOf(a.Str("gen_ai.provider.name", "gen_ai.system"),
-		a.Str("gen_ai.request.model", "gen_ai.response.model"))
+		a.Str("gen_ai.request.model", "gen_ai.response.model", "gen_ai.model_name"))
 }
 
 // modelOf returns a model of which something is known, or nil.
@@ -610,7 +611,8 @@ func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 	}
 	switch name {
 	case "gen_ai.content.prompt":
-		c.readInput(firstRaw(a.JSON("gen_ai.prompt"), content))
+		prompt := firstRaw(a.JSON("gen_ai.prompt"), content)
+		c.readInput(firstRaw(spoken(text(prompt)), prompt))
 		return
 	case "gen_ai.content.completion":
 		c.readOutput(firstRaw(a.JSON("gen_ai.completion"), content))
@@ -632,6 +634,27 @@ func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 		}
 	}
 	c.readMessage(name, o)
+}
+
+var speaker = lazy.Regexp(`(?m)^(system|developer|user|assistant|tool): ?`)
+
+// spoken returns the messages of a text that has all of them, each behind its role, as OpenLIT writes a prompt; nil for
+// another text.
+func spoken(text string) json.RawMessage {
+	begins := speaker().FindAllStringSubmatchIndex(text, -1)
+	if len(begins) == 0 || begins[0][0] > 0 {
+		return nil
+	}
+	var all []object
+	for i, at := range begins {
+		end := len(text)
+		if i+1 < len(begins) {
+			end = begins[i+1][0] - 1
+		}
+		all = append(all, object{"role": quoted(text[at[2]:at[3]]), "content": quoted(text[at[1]:end])})
+	}
+	list, _ := json.Marshal(all)
+	return list
 }
 
 // readMessage reads the message that an event of this name reports.

@@ -234,7 +234,7 @@ func readGeneric(s *Span, out *Emitter) {
 	}
 	switch f.Kind {
 	case fact.ToolCall:
-		g.tool(f, Text(s.Name()))
+		g.tool(f, cmp.Or(s.Attrs().Str("logfire.msg"), Text(s.Name()))) // the span of Logfire is called as a template is
 	case fact.Step:
 	default:
 		g.call(f)
@@ -357,7 +357,11 @@ func (g *genericReading) str(fields ...string) string {
 		if v.Type() == pcommon.ValueTypeMap || v.Type() == pcommon.ValueTypeSlice {
 			continue
 		}
-		if s := Text(v.AsString()); strings.TrimSpace(s) != "" {
+		s := Text(v.AsString())
+		if plain := text(json.RawMessage(s)); plain != "" { // some write every value as JSON
+			s = plain
+		}
+		if strings.TrimSpace(s) != "" {
 			return s
 		}
 	}
@@ -366,7 +370,8 @@ func (g *genericReading) str(fields ...string) string {
 
 func (g *genericReading) number(f string) *float64 {
 	for _, v := range g.values[f] {
-		if n := number(v.AsString()); n != nil {
+		o, _ := structOf(v) // {"input_cost": 0.01, "total_cost": 0.03}
+		if n := number(cmp.Or(string(o.first("total_cost", "total")), v.AsString())); n != nil {
 			return n
 		}
 	}

@@ -170,6 +170,12 @@ func stringsOf(v pcommon.Value) (all []string) {
 	if text == "" || strings.HasPrefix(text, "[") && json.Unmarshal([]byte(text), &all) == nil {
 		return all
 	}
+	if len(text) > 2 && text[0] == '[' && text[len(text)-1] == ']' { // as Python and .NET print a list
+		for e := range strings.SplitSeq(text[1:len(text)-1], ",") {
+			all = append(all, strings.Trim(e, " '"))
+		}
+		return all
+	}
 	return []string{text}
 }
 
