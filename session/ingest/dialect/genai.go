@@ -539,7 +539,8 @@ func (c *conversation) readAttrs(a Attrs) {
 		c.output, c.finish = fact.PartsOf(messages), cmp.Or(c.finish, finish)
 	}
 	if c.input == nil && c.output == nil {
-		c.readWhole(a.JSON("pydantic_ai.all_messages", "all_messages_events", "events"))
+		c.readWhole(a.JSON("pydantic_ai.all_messages", "all_messages_events", "events"),
+			a.Int("pydantic_ai.new_message_index"))
 	}
 }
 
@@ -559,8 +560,9 @@ func (c *conversation) readOutput(raw json.RawMessage) {
 }
 
 // readWhole reads a conversation that goes on to its answer, as Pydantic AI keeps it: what follows the last message of
-// the user is the answer.
-func (c *conversation) readWhole(raw json.RawMessage) {
+// the user is the answer. The messages of this run are those from begun on: where it goes on from results of tools, what
+// follows them is.
+func (c *conversation) readWhole(raw json.RawMessage, begun int64) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
 		return
 	}
@@ -574,8 +576,22 @@ func (c *conversation) readWhole(raw json.RawMessage) {
 		}
 		return
 	}
-	if messages, _ := Messages(raw); messages != nil {
+	messages, _ := Messages(raw)
+	if messages != nil {
 		c.input, c.output = splitAnswer(messages)
+	}
+	// A request with a system prompt counts as one message and is two, and results may have been added to the last one.
+	i := int(begun)
+	if i <= 0 || i >= len(messages) {
+		return
+	}
+	if last := i == len(messages)-1; messages[i].Role == "assistant" && last {
+		i--
+	} else if messages[i].Role == "assistant" {
+		i++
+	}
+	if messages[i].Role == "tool" {
+		c.input, c.output = messages[:i+1:i+1], fact.PartsOf(messages[i+1:])
 	}
 }
 
