@@ -192,6 +192,12 @@ func (c *scan) judge(t token) bool {
 	if t.given == loginRule {
 		marker = loginMarker
 	}
+	// A short string of which a word is a secret is one, if a label is before it: ("bob", "tea@six o'clock").
+	if w := c.whole; t.given == "" && w.lo <= t.lo && t.hi <= w.hi && w.hi-w.lo <= maxWhole {
+		if l, _ := c.beside(&token{lo: w.lo, hi: w.lo}); l != nil {
+			t.lo, t.hi = w.lo, w.hi
+		}
+	}
 	return c.note(t.lo, t.hi, marker)
 }
 
@@ -234,7 +240,7 @@ func (c *scan) mayBe(t *token) bool {
 		return false
 	}
 	return !isID(v) && (t.kind != aText && t.kind != aCode || strings.IndexByte(v, ' ') < 0 ||
-		c.closeTo(t.lo, 8) || t.given == "bytes" || t.quoted && run(v, 0, alnum|foreign|space|dash) == len(v) &&
+		c.closeTo(t.lo, 8) || t.given == "bytes" || t.given == "flag" || t.quoted && run(v, 0, alnum|foreign|space|dash) == len(v) &&
 		(strings.Count(v, " ") < 4 || c.afterNames(t.lo, "ofPhrases")))
 }
 

@@ -31,6 +31,7 @@ type scan struct {
 	wordQuery        bool
 	closed           closedQuote
 	commands         int      // are read up to here
+	whole            span     // the string whose words are judged, if no label is in it
 	asked            token    // that is judged
 	given            []token  // that tables and commands show
 	cellsOf          []span   // of a row

@@ -17,6 +17,7 @@ const (
 	maxHeader    = 8 << 10 // of what is looked at behind the beginning of a block
 	maxJudged    = 256     // of a value, to report what it is
 	maxStatement = 160     // how far apart a label and its value are
+	maxWhole     = 40      // of a string that is a secret as a whole if a word of it is one
 )
 
 // give notes a token that a table or a command shows.
@@ -107,7 +108,8 @@ func (c *scan) readAssigned(i int) int {
 func (c *scan) phrase(i, end int) int {
 	hi := skipBack(c.s, until(c.s, i, maxJudged, ".,;\n\"()<"), i, blanks)
 	if v := c.s[i:hi]; hi > end && c.s[end] == ' ' &&
-		(spaceJoined(v) || run(v, 0, alnum|foreign|space) == len(v) && (c.ownLine(i) || c.afterNames(i, "ofPhrases"))) &&
+		(spaceJoined(v) || run(v, 0, alnum|foreign|space) == len(v) && (c.ownLine(i) || c.afterNames(i, "ofPhrases") ||
+			hi < len(c.s) && c.s[hi] == ';' && c.s[i-1] == '=')) && // Uid=bob;Pwd=three more words;
 		c.judge(token{lo: i, hi: hi, given: "line"}) {
 		return hi
 	}
@@ -136,7 +138,8 @@ func (c *scan) ownLine(i int) bool {
 func (c *scan) afterNames(i int, list string) bool {
 	l, _ := c.beside(&token{lo: i, hi: i})
 	return l != nil && i-l.hi < maxStatement/2 && slices.ContainsFunc(words[list], func(name string) bool {
-		return indexFold(c.s[l.lo:l.hi], name) >= 0
+		k := indexFold(c.s[l.lo:l.hi], name)
+		return k >= 0 && (len(name) > 4 || l.lo+k == 0 || class[c.s[l.lo+k-1]]&letter == 0) // INFRASTRUCTURE has fras
 	})
 }
 
@@ -254,6 +257,9 @@ func (c *scan) readString(i int) int {
 		c.token(afterScheme(s, i+1, end), end, true)
 	}
 	if labelled || strings.ContainsAny(s[i+1:end], wordStops+",=:&;?()[]{}<>|") { // it has words
+		if !labelled && !named {
+			c.whole = span{i + 1, end}
+		}
 		return i + 1
 	}
 	return end + 1
@@ -398,8 +404,8 @@ func (c *scan) closing(i int) int {
 		// Quotes that are hidden deeper are of strings within this one; those that are hidden less deep end what this
 		// string is in, and so it, too.
 		level := c.v.level(end)
-		// A quote that is doubled is part of the string: 'it''s' of SQL and YAML.
-		if q == '\'' && level == n && end > i && end+2 < len(c.s) && c.s[end+1] == q && class[c.s[end+2]]&alnum != 0 &&
+		// A quote that is doubled is part of the string: 'it''s' of SQL and YAML, "a""b" of Basic.
+		if q != '`' && level == n && end > i && end+2 < len(c.s) && c.s[end+1] == q && class[c.s[end+2]]&alnum != 0 &&
 			class[c.s[end-1]]&alnum != 0 {
 			end += 2
 			continue

@@ -99,6 +99,9 @@ func (c *scan) command(at int) {
 					continue
 				}
 				lo, hi := c.commandWord(from+flag[2], end, stops)
+				if at := from + flag[0]; oneByteOf("\"'", c.s[at]) && c.closing(at) > lo { // '-ptwo words'
+					hi = min(end, c.closing(at))
+				}
 				c.argument(t, lo, hi, "flag")
 			}
 		}

@@ -325,7 +325,8 @@ func passLike(v string) bool {
 // algorithm reports whether v names a hash, cipher or encoding.
 func algorithm(v string) bool {
 	for _, p := range words["algorithms"] {
-		if len(v) >= len(p) && equalFold(v[:len(p)], p) {
+		if len(v) >= len(p) && equalFold(v[:len(p)], p) &&
+			(len(v) == len(p) || class[v[len(p)]]&lower == 0 || class[p[len(p)-1]]&digit != 0) {
 			return true
 		}
 	}
