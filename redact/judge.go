@@ -240,8 +240,8 @@ func (c *scan) mayBe(t *token) bool {
 		return false
 	}
 	return !isID(v) && (t.kind != aText && t.kind != aCode || strings.IndexByte(v, ' ') < 0 ||
-		c.closeTo(t.lo, 8) || t.given == "bytes" || t.given == "flag" || t.quoted && run(v, 0, alnum|foreign|space|dash) == len(v) &&
-		(strings.Count(v, " ") < 4 || c.afterNames(t.lo, "ofPhrases")))
+		c.closeTo(t.lo, 8) || t.given == "bytes" || t.given == "flag" || t.quoted &&
+		run(v, 0, alnum|foreign|space|dash) == len(v) && (strings.Count(v, " ") < 4 || c.afterNames(t.lo, "ofPhrases")))
 }
 
 // mayBeFar is mayBe for the token v that no label is near, or but a hint. Only what looks made by chance is worth the

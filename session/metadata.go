@@ -232,6 +232,10 @@ var wordTags = []string{"user_input", "user_query", "userRequest", "user_request
 // ideContext and ideRequest are the headings that Codex has before the state of an editor and the user's words.
 const ideContext, ideRequest = "# Context from my IDE setup:", "\n## My request for Codex:\n"
 
+// Referenced begins what Gemini CLI and Qwen Code put behind the user's words: the files that these name. referencedEnd
+// ends it.
+const Referenced, referencedEnd = "--- Content from referenced files ---", "--- End of content ---"
+
 // agentContext is how Google's ADK reports what other agents did in the user's name.
 var agentContext = lazy.Regexp(
 	"^For context:\\s*(?:$|\\[[^\\]\n]+\\] (?:said: |called tool |`[^`]*` tool returned))")
@@ -253,6 +257,9 @@ func Words(text string, tags ...string) (own string, around []string) {
 	}
 	if before, after, ok := strings.Cut(rest, ideRequest); ok && strings.HasPrefix(rest, ideContext) {
 		around, rest = append(around, before), strings.TrimSpace(after)
+	}
+	if before, files, ok := strings.Cut(rest, Referenced); ok && strings.HasSuffix(files, referencedEnd) {
+		around, rest = append(around, Referenced+files), strings.TrimSpace(before)
 	}
 	for _, tag := range append(tags, wordTags...) {
 		start, end := strings.Index(rest, "<"+tag), strings.LastIndex(rest, "</"+tag+">")

@@ -30,6 +30,8 @@ func TestWordsOfTheUser(t *testing.T) {
 			[]string{"# Context from my IDE setup:\n\n## Active file: a.go\n"}},
 		{"<permissions instructions>a</permissions instructions>", "",
 			[]string{"<permissions instructions>a</permissions instructions>"}},
+		{"see @a\n--- Content from referenced files ---\nContent from @a:\nx\n--- End of content ---", "see @a",
+			[]string{"--- Content from referenced files ---\nContent from @a:\nx\n--- End of content ---"}},
 		{"For context:", "", []string{"For context:"}},
 		{"For context:\n[cook] said: hot", "", []string{"For context:\n[cook] said: hot"}},
 		{"", "", nil}, {"<>", "<>", nil}, {"<a", "<a", nil}, {"</user_query><user_query>", "</user_query><user_query>", nil},

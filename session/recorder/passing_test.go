@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -148,6 +149,29 @@ func TestARequestAfterARefusalIsACallOfItsOwn(t *testing.T) {
 	isRun := func(s tracetest.SpanStub) bool { return s.Name != "session.run" }
 	if runs := slices.DeleteFunc(spans.GetSpans(), isRun); len(runs) != 2 {
 		t.Errorf("%d runs are recorded, want 2", len(runs))
+	}
+}
+
+// TestATransportReachesWhatTheClientsDo: the server of a certificate that only a client's runtime was given, and one that
+// only the proxy for all knows.
+func TestATransportReachesWhatTheClientsDo(t *testing.T) {
+	says := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) })
+	private, proxy := httptest.NewTLSServer(says), httptest.NewServer(says)
+	defer private.Close()
+	defer proxy.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	testscale.WriteFile(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: private.Certificate().Raw})))
+	t.Setenv("NODE_EXTRA_CA_CERTS", file)
+	t.Setenv("ALL_PROXY", proxy.URL)
+	client := &http.Client{Transport: recorder.NewTransport()}
+	defer client.CloseIdleConnections()
+	for _, url := range []string{private.URL, "http://models.corp.test"} {
+		resp, err := client.Get(url)
+		testscale.Must(t, err)
+		if got, _ := io.ReadAll(resp.Body); !strings.HasSuffix(url, string(got)) {
+			t.Errorf("%s: %s", url, got)
+		}
+		testscale.Must(t, resp.Body.Close())
 	}
 }
 

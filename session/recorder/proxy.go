@@ -1,7 +1,9 @@
 package recorder
 
 import (
+	"cmp"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,8 +14,11 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/net/http/httpproxy"
 )
 
 // Upstream is a server of models, as clients reach it through a proxy: at /NAME of the proxy's address, followed by the
@@ -97,9 +102,29 @@ func (u *Upstream) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// NewTransport returns the transport that a proxy sends requests with: as that of net/http, and changing nothing.
+// NewTransport returns the transport that a proxy sends requests with: as that of net/http, and changing nothing. It also
+// goes through the proxy of ALL_PROXY, and trusts the certificates in the files of NODE_EXTRA_CA_CERTS, REQUESTS_CA_BUNDLE
+// and CURL_CA_BUNDLE, as the clients do whose requests it sends.
 func NewTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	proxies, all := httpproxy.FromEnvironment(), cmp.Or(os.Getenv("ALL_PROXY"), os.Getenv("all_proxy"))
+	proxies.HTTPProxy, proxies.HTTPSProxy = cmp.Or(proxies.HTTPProxy, all), cmp.Or(proxies.HTTPSProxy, all)
+	proxy := proxies.ProxyFunc()
+	t.Proxy = func(r *http.Request) (*url.URL, error) { return proxy(r.URL) }
+	for _, name := range []string{"NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"} {
+		certificates, err := os.ReadFile(os.Getenv(name))
+		if err != nil {
+			continue // it is not set, or the client reports it
+		}
+		if t.TLSClientConfig == nil || t.TLSClientConfig.RootCAs == nil {
+			pool, err := x509.SystemCertPool()
+			if err != nil {
+				pool = x509.NewCertPool()
+			}
+			t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		}
+		t.TLSClientConfig.RootCAs.AppendCertsFromPEM(certificates)
+	}
 	t.DisableCompression = true
 	t.MaxIdleConnsPerHost = 64
 	t.ExpectContinueTimeout = 0

@@ -519,7 +519,8 @@ func (s *claudeSession) result(o, block rows.Object) {
 	}
 	s.b.lasted(id, max(number(about, "durationMs"), number(about, "totalDurationMs")))
 	if agent := about.Text("agentId"); agent != "" {
-		s.b.measure(id, "child_session_id", o.Text("sessionId")+"-"+agent)
+		of := cmp.Or(o.Object("forkedFrom").Text("sessionId"), o.Text("sessionId"))
+		s.b.measure(id, "child_session_id", of+"-"+agent)
 	}
 	s.permit(id, o, block)
 }

@@ -270,6 +270,10 @@ func (d *gemini) user(m *geminiMessage) {
 		}
 		parts = append(parts, partOf(p))
 	}
+	if i := slices.IndexFunc(parts, func(p rows.Object) bool { return strings.Contains(p.Text("text"), session.Referenced) }); i >= 0 {
+		files := rows.TextPart("text", joined(parts[i:], "")) // which has a part for each file and line between them
+		parts = append(parts[:i:i], append(slices.DeleteFunc(parts[i:], func(p rows.Object) bool { return p.Has("text") }), files)...)
+	}
 	if _, own := spoken(parts); own && d.b.Asked == "" {
 		d.b.Asked = joined(contents(m.Get("displayContent")), "") // as the user typed it, before files were put in
 	}
