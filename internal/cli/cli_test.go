@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	zombiezen "zombiezen.com/go/sqlite"
@@ -104,12 +105,18 @@ func TestScripts(t *testing.T) {
 				ts.Check(damage(ts.MkAbs(args[0])))
 			},
 			"hold": func(ts *testscript.TestScript, _ bool, args []string) {
-				if len(args) != 1 {
-					ts.Fatalf("usage: hold FILE")
+				if len(args) == 0 {
+					ts.Fatalf("usage: hold FILE [DURATION]")
 				}
 				s, err := sqlite.Open(context.Background(), ts.MkAbs(args[0]), sqlite.Options{})
 				ts.Check(err)
-				ts.Defer(func() { ts.Check(s.Close()) })
+				if len(args) == 1 {
+					ts.Defer(func() { ts.Check(s.Close()) })
+					return
+				}
+				moment, err := time.ParseDuration(args[1])
+				ts.Check(err)
+				time.AfterFunc(moment, func() { _ = s.Close() })
 			},
 			"status": func(ts *testscript.TestScript, _ bool, args []string) {
 				if len(args) < 2 {

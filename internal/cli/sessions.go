@@ -49,17 +49,22 @@ func openWriter(cmd *cobra.Command, create bool) (store.Service, error) {
 	if _, err := os.Stat(path); !create && stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
 		return nil, noStore(path)
 	}
-	s, err := stores.Open(cmd.Context(), path, stores.Options{})
-	if err == nil {
-		return s, nil
-	}
-	if socket := stores.Socket(path); errors.Is(err, store.ErrLocked) && socket != "" {
-		// A process without a server, or that has ended meanwhile, is the error that matters.
-		if c, dialErr := web.Dial(cmd.Context(), "unix://"+socket, ""); dialErr == nil {
-			return c, nil
+	// A recorder has the store for the moment of a delivery.
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		s, err := stores.Open(cmd.Context(), path, stores.Options{})
+		if err == nil {
+			return s, nil
+		}
+		if socket := stores.Socket(path); errors.Is(err, store.ErrLocked) && socket != "" {
+			// A process without a server, or that has ended meanwhile, is the error that matters.
+			if c, dialErr := web.Dial(cmd.Context(), "unix://"+socket, ""); dialErr == nil {
+				return c, nil
+			}
+		}
+		if !errors.Is(err, store.ErrLocked) || time.Since(begun) > time.Second || cmd.Context().Err() != nil {
+			return nil, err
 		}
 	}
-	return nil, err
 }
 
 // opener is openWriter for what opens the store later, and perhaps more than once.

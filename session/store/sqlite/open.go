@@ -318,9 +318,6 @@ type writerLock struct {
 	owner  string // the line of the file that names the holder
 }
 
-// lockWait is how long lock waits for a writer that has the store for a moment, as a recorder while it delivers.
-const lockWait = time.Second
-
 // lock takes the writer's lock of the store at path and makes the file where there is none.
 func lock(path string) (*writerLock, error) {
 	if err := checkRegular(path); err != nil {
@@ -335,9 +332,6 @@ func lock(path string) (*writerLock, error) {
 	}
 	l := &writerLock{beside: flock.New(real+lockSuffix, flock.SetPermissions(0o600))}
 	got, err := l.beside.TryLock()
-	for begun := time.Now(); !got && err == nil && time.Since(begun) < lockWait; got, err = l.beside.TryLock() {
-		time.Sleep(5 * time.Millisecond)
-	}
 	if err != nil {
 		return nil, classifyFile(fmt.Errorf("lock store %s: %w", path, err))
 	}

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"zombiezen.com/go/sqlite"
@@ -101,15 +100,6 @@ func TestLocked(t *testing.T) {
 		t.Errorf("a second Open in one process: %v", err)
 	}
 	apply(t, s, turnBatch("ses_1", "1"))
-}
-
-// TestWritersWaitForAMoment: a recorder has the store while it delivers, and commands take their turn.
-func TestWritersWaitForAMoment(t *testing.T) {
-	path := newPath(t)
-	first, err := Open(t.Context(), path, Options{})
-	testscale.Must(t, err)
-	time.AfterFunc(20*time.Millisecond, func() { _ = first.Close() })
-	open(t, path, Options{})
 }
 
 // TestLockReleased: a store that is closed properly can be opened again.
