@@ -517,12 +517,12 @@ func (f *flight) finish(a *answer, err error) {
 	}
 	defer g.resize(c)
 	defer g.await(c)
-	if c.evicted || f.side || f.superseded {
-		return
-	}
 	if hop {
 		f.token = a.Continuation
 		f.wait(c.t.o.IdleTimeout)
+		return
+	}
+	if c.evicted || f.side || f.superseded {
 		return
 	}
 	if c.turnSize += int64(a.Size); !open {
