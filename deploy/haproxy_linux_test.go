@@ -99,7 +99,7 @@ func TestLoadBalancer(t *testing.T) {
 
 			before := deliver("before", func() {})
 			for i, n := range deliver("both", func() {}) {
-				if n -= before[i]; n < 50 {
+				if n -= before[i]; n < 20 { // by connections, not by load
 					t.Errorf("%s got %d of 200 requests", hosts[i], n)
 				}
 			}

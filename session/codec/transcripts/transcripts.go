@@ -397,8 +397,12 @@ func (b *builder) setModel(m session.Model) {
 		return
 	}
 	b.Model = m
-	if b.turn != nil {
-		b.turn.Model = m
+	if b.turn == nil {
+		return
+	}
+	b.turn.Model = m
+	if n := len(b.turn.Steps); n > 0 && b.turn.Steps[n-1].Model == nil {
+		b.turn.Steps[n-1].Model = &m
 	}
 }
 

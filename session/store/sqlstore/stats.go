@@ -362,20 +362,43 @@ func (c *counter) countMessages(s *countedSession, f *figures, models []string) 
 			g.Turns++
 			waiting = nil
 		}
-		if m.used != nil {
-			g.Usage = g.Usage.Add(*m.used)
+		for _, call := range c.calls(m) {
+			g := c.group(s, m.at, models[call.model+1], "")
+			g.Usage = g.Usage.Add(session.Deref(call.used))
+			if !m.marker {
+				g.Unpriced = f.estimate(&call, c.Price, &g.EstimatedCostUSD, c.unpriced) || g.Unpriced
+			}
 		}
 		g.CostUSD = store.AddCost(g.CostUSD, session.Deref(m.costUSD))
 		g.Errors += m.failures
 		if m.marker {
 			continue
 		}
-		g.Unpriced = f.estimate(m, c.Price, &g.EstimatedCostUSD, c.unpriced) || g.Unpriced
 		if m.durationMS != nil {
 			g.turns = append(g.turns, *m.durationMS)
 		}
 	}
 	unanswered()
+}
+
+// calls are the message itself or, where models are apart and it states the usage of each of its calls, those.
+func (c *counter) calls(m *countedMessage) (calls []countedMessage) {
+	if m.used == nil || len(m.steps) == 0 || !slices.Contains(c.By, store.StatsByModel) {
+		return []countedMessage{*m}
+	}
+	var sum session.Usage
+	for i := range m.steps {
+		step := &m.steps[i]
+		call := countedMessage{model: step.model, used: &step.used, costUSD: m.costUSD, modelCalls: 1}
+		if call.model < 0 { // the message's
+			call.model = m.model
+		}
+		sum, calls = sum.Add(step.used), append(calls, call)
+	}
+	if sum != *m.used {
+		return []countedMessage{*m}
+	}
+	return calls
 }
 
 // counts reports whether what began at a time in a session is counted.
