@@ -246,6 +246,17 @@ func readGeneric(s *Span, out *Emitter) {
 		message = a.Str("exception.message", "exception.type")
 	}
 	g.failure(f, message)
+	for v := range g.all("output") { // of Haystack's component that calls tools
+		o, _ := structOf(v)
+		messages, _ := Messages(o["tool_messages"])
+		for _, p := range fact.PartsOf(messages) {
+			if p.Kind == fact.PartResult {
+				f := out.Add(fact.ToolCall)
+				f.CallID, f.Tool = p.CallID, &fact.Tool{Name: p.Name, Output: p.Output, Succeeded: p.Error == ""}
+				f.Failed, f.Error = p.Error != "", p.Error
+			}
+		}
+	}
 }
 
 // genericSession finds the session by the end of a key where no known key names it.
@@ -473,7 +484,7 @@ func (g *genericReading) kindOf(s *Span) fact.Kind {
 
 func (g *genericReading) isExchange() bool {
 	for v := range g.all("output", "answer") {
-		if o, _ := structOf(v); o.has("choices", "candidates") || o.has("usage") && o.has("model") {
+		if o, _ := structOf(v); o.has("choices", "candidates", "replies") || o.has("usage") && o.has("model") {
 			return true
 		}
 	}
@@ -556,6 +567,15 @@ func (g *genericReading) exchange(f *fact.Fact) {
 	}
 	request, response := body("input", "prompt", "messages"), body("answer", "output")
 	f.Model = cmp.Or(f.Model, modelOf("", request.str("model", "modelId")))
+	// Haystack's generators state what they know of a reply in it, or where it is a text beside it.
+	replies := append(objectsOf(response["replies"]), objectsOf(response["meta"])...)
+	if len(replies) > 0 && response.has("replies") {
+		if response = replies[0]; response.has("meta") {
+			response = response.inner("meta")
+		}
+		f.Model = cmp.Or(f.Model, modelOf("", response.str("model")))
+		f.Finish = cmp.Or(f.Finish, finishOf(response))
+	}
 	f.ResponseModel = cmp.Or(f.ResponseModel, response.str("model", "modelVersion"))
 	usage := response.inner("usage", "usageMetadata", "usage_metadata", "token_usage")
 	if f.Usage == nil && usage != nil {
@@ -588,7 +608,7 @@ func (g *genericReading) asked(fields ...string) []fact.Message {
 	for _, f := range fields {
 		var best []fact.Message
 		for _, v := range g.values[f] {
-			raw := valueJSON(v)
+			raw := ofComponent(valueJSON(v))
 			messages, ok := Messages(raw)
 			if !ok || !talks(messages) {
 				messages = userMessages(innerText(raw, true, 3), "")
@@ -607,7 +627,7 @@ func (g *genericReading) asked(fields ...string) []fact.Message {
 func (g *genericReading) answered() (parts []fact.Part, finish string) {
 	for _, f := range []string{"answer", "output"} {
 		for _, v := range g.values[f] {
-			raw := valueJSON(v)
+			raw := ofComponent(valueJSON(v))
 			if o, _ := objectOf(raw); len(o) == 1 && o.str("error") != "" {
 				g.fault = o.str("error")
 				continue
@@ -628,6 +648,24 @@ func (g *genericReading) answered() (parts []fact.Part, finish string) {
 	return parts, finish
 }
 
+// ofComponent returns what the first of the components of a pipeline was given, or returned, that takes part in a
+// conversation, of an object of objects by the names of components, and of all else what it got.
+func ofComponent(raw json.RawMessage) json.RawMessage {
+	all, _ := objectOf(raw)
+	for _, name := range sortedKeys(all) {
+		o, ok := objectOf(all[name])
+		if !ok || isTalk(fieldOf(name)) || all.isMessage() || all.isWrapper() {
+			return raw
+		}
+		for key := range o {
+			if isTalk(fieldOf(key)) || o.isWrapper() {
+				return all[name]
+			}
+		}
+	}
+	return raw
+}
+
 // innerText finds the text in an object of no known shape: that of a member that is called as an input or output is, or
 // else the object as it is, so that nothing is dropped.
 func innerText(raw json.RawMessage, input bool, depth int) string {
@@ -646,6 +684,9 @@ func innerText(raw json.RawMessage, input bool, depth int) string {
 		wanted = []string{"answer", "output", "content"}
 	}
 	keys := sortedKeys(o)
+	if len(keys) == 1 && len(o[keys[0]]) <= 2 { // an empty list of messages
+		return text(o[keys[0]])
+	}
 	for _, f := range wanted {
 		for _, key := range keys {
 			if fieldOf(key) == f && o.has(key) && depth > 0 {

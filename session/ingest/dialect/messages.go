@@ -376,8 +376,8 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 }
 
 // wrappers are the keys under which requests and responses hold messages, in the order in which they are read.
-var wrappers = []string{"messages", "contents", "candidates", "choices", "generations", "message", "output",
-	"prompt", "kwargs", "data", "input"}
+var wrappers = []string{"messages", "contents", "candidates", "choices", "generations", "replies", "tool_messages",
+	"message", "output", "prompt", "kwargs", "data", "input"}
 
 // wrapped reads a request or a response: its instructions, and the first member that holds messages.
 func (r *reader) wrapped(o object, depth int) (messages []fact.Message, ok bool) {
@@ -400,7 +400,7 @@ func (r *reader) wrapped(o object, depth int) (messages []fact.Message, ok bool)
 			if s := text(o[key]); s != "" { // what was typed, whatever it looks like
 				return append(messages, fact.Message{Role: own, Parts: appendText(nil, fact.PartText, s)}), true
 			}
-		case "output", "choices", "candidates", "generations":
+		case "output", "choices", "candidates", "generations", "replies":
 			r.role = "assistant"
 		}
 		if more, ok := r.value(o[key], depth-1); ok {
@@ -479,7 +479,7 @@ func (r *reader) sawFinish(o object) { r.finish = cmp.Or(finishOf(o), r.finish) 
 // finishOf returns why the model stopped, as a message or a response states it.
 func finishOf(o object) string {
 	keys := []string{"finish_reason", "finishReason", "stop_reason", "stopReason"}
-	s := cmp.Or(o.str(keys...), o.inner("response_metadata").str(keys...)) // the latter is LangChain's
+	s := cmp.Or(o.str(keys...), o.inner("response_metadata", "meta").str(keys...)) // of LangChain and Haystack
 	if s == "" && (o.str("object") == "response" || o.has("incomplete_details") && o.has("status")) {
 		// OpenAI's responses have a state instead of a reason.
 		s = cmp.Or(o.inner("incomplete_details").str("reason"), o.str("status"))
@@ -524,7 +524,7 @@ func (o object) isMessage() bool {
 func (o object) isCandidate() bool { return o.inner("content").isMessage() }
 
 func (o object) isWrapper() bool {
-	return o.has(wrappers[:6]...) || o.has("kwargs") && o.has("lc") ||
+	return o.has(wrappers[:8]...) || o.has("kwargs") && o.has("lc") ||
 		!o.has("type") && (o.has("prompt", "output") || o.has("input") && o.has("instructions", "model"))
 }
 

@@ -118,16 +118,17 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	return append(parts, fact.Part{Kind: fact.PartOther, Name: kind, Data: bytes.Clone(raw)})
 }
 
-// appendUntyped reads the parts whose members show what they are: those of Gemini, Genkit and Bedrock.
+// appendUntyped reads the parts whose members show what they are: those of Gemini, Genkit, Bedrock and Haystack.
 func appendUntyped(parts []fact.Part, o object) ([]fact.Part, bool) {
-	if call := o.inner("functionCall", "function_call", "toolRequest", "toolUse"); call != nil {
+	if call := o.inner("functionCall", "function_call", "toolRequest", "toolUse", "tool_call"); call != nil {
 		return appendCall(parts, call, false), true
 	}
-	if result := o.inner("functionResponse", "function_response", "toolResponse", "toolResult"); result != nil {
+	if result := o.inner("functionResponse", "function_response", "toolResponse", "toolResult",
+		"tool_call_result"); result != nil {
 		return appendResult(parts, result), true
 	}
 	if file := o.inner("inlineData", "inline_data", "fileData", "file_data", "media", "image", "document", "video",
-		"audio"); file != nil {
+		"audio", "file"); file != nil {
 		return appendFile(parts, file, encode(o)), true
 	}
 	if thought := o.inner("reasoningContent"); thought != nil {
@@ -153,7 +154,7 @@ func plainText(raw json.RawMessage) string {
 	list, ok := elements(raw)
 	if !ok {
 		o, _ := objectOf(raw)
-		return cmp.Or(text(raw), o.str("text", "content", "value"))
+		return cmp.Or(text(raw), o.str("text", "content", "value", "reasoning_text"))
 	}
 	var texts []string
 	for _, e := range list {
@@ -276,6 +277,9 @@ func appendResult(parts []fact.Part, o object) []fact.Part {
 			strings.HasSuffix(kind, "_tool_result")}
 	body := o.first("response", "result", "output", "content", "server_tool_call_response")
 	failed := o.truth("isError", "is_error") || o.str("status") == "error" || kind == "tool-error"
+	if call := o.inner("origin"); call != nil { // Haystack's results have the call in them
+		p.CallID, p.Name, failed = callID(call), call.str("tool_name"), o.truth("error")
+	}
 	if body == nil && o.has("error") {
 		body, failed = o["error"], true
 	}
