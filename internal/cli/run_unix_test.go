@@ -168,6 +168,7 @@ func TestRunMakesOneSessionOfWhatHasNoIDsInCommon(t *testing.T) {
 func TestRunCountsASubagentOnce(t *testing.T) {
 	o := newOutside(t)
 	o.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(2 * time.Millisecond) // Claude Code writes times in whole ones
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"id":"msg_look","type":"message","role":"assistant","model":"m","stop_reason":"end_turn",`+
 			`"content":[{"type":"text","text":"Calm."}],"usage":{"input_tokens":10,"output_tokens":2}}`)
