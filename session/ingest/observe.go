@@ -195,8 +195,10 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 	o := store.Observation{
 		TraceID: f.TraceID, Source: f.Source, Dialect: f.Dialect, SpanID: f.SpanID, ParentSpanID: f.ParentID,
 		Start: f.Start, End: f.End, Error: f.Failed, Session: f.Session, Rank: f.SessionRank,
-		Opens: assemble.Opens(f, d != nil && d.Prompts) && !(d != nil && d.PromptFirst && f.Kind == fact.Turn),
-		Data:  encode(f),
+		Data: encode(f),
+	}
+	if assemble.Opens(f, d != nil && d.Prompts) && !(d != nil && d.PromptFirst && f.Kind == fact.Turn) {
+		o.Opens = store.Opens
 	}
 	if f.Kind == fact.Evaluation {
 		// Where it was reported does not decide on the session of the trace.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -22,7 +23,7 @@ import (
 // TestStories reads the stories of testdata/stories, several in a file, each a section: spans and
 // records in the form of parseText, and behind => how many the dialects took, and the sessions that
 // they come to, as TestCaptureFacts has them, in whatever order they arrive. Where calls were counted,
-// there is a line for each answer: its session, its usage and how its source counted.
+// there is a line for each answer: its session, its usage and how its source counted. A line for each notice follows.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/stories/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -59,7 +60,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// usages is a line for every answer: its session, its usage and how its source counted.
+// usages is a line for every answer, its session, its usage and how its source counted, and one for every notice.
 func usages(t testing.TB, r store.Reader) string {
 	t.Helper()
 	var lines []string
@@ -74,6 +75,11 @@ func usages(t testing.TB, r store.Reader) string {
 					u.CacheWrite, u.Output, u.Reasoning,
 					meta.Trace.UsageBasis, meta.Trace.ModelCalls))
 			}
+		}
+		in, err := (&document.Reader{Reader: r}).Collect(t.Context(), s.ID)
+		testscale.Must(t, err)
+		for _, n := range document.NoticesOf(in) {
+			lines = append(lines, fmt.Sprintf("notice %s: %s %s\n", s.ID, n.Rule, n.Detail))
 		}
 	}
 	slices.Sort(lines)

@@ -113,7 +113,7 @@ func (i *Ingester) ofRun(ctx context.Context, f fact.Fact, about string, began i
 // opens none, and its prompts have the time at which they were answered there.
 func transcriptObservation(f *fact.Fact) store.Observation {
 	o := observation(f, nil)
-	o.Opens = false
+	o.Opens = store.Continues
 	if f.Kind == fact.Prompt {
 		o.Start = o.End
 	}

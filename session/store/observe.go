@@ -468,8 +468,8 @@ type Observation struct {
 	TraceRank int
 	// Own is the session of the trace when nothing names one.
 	Own string `column:"default_session"`
-	// Opens reports that a turn begins here, whatever came before.
-	Opens bool `column:"opens"`
+	// Opens states whether a turn begins here.
+	Opens Opening `column:"opens"`
 	// Calls are ids of tool calls that the model asked for here. Call is set on a tool call that has no parent: its
 	// trace may be of the session where the model asked for it. What begins with ModelCallPrefix is a call of a model,
 	// which may have a span in another trace likewise. See ResponsePrefix and EvaluationPrefix for others.
@@ -499,6 +499,18 @@ func (o *Observation) isSpan() bool { return o.Source == o.SpanID }
 // NoRank is the TraceRank of observations of a trace that names no session.
 const NoRank = math.MaxInt
 
+// Opening states whether a turn begins with an observation.
+type Opening = int64
+
+const (
+	// Continues is what belongs to the turn in which it happens.
+	Continues Opening = iota
+	// Opens is what begins a turn, whatever came before.
+	Opens
+	// Resumes is what would, but what is below it may go on with a turn before: see [Attribution].
+	Resumes
+)
+
 // Attribution is what became of an observation. It is zero when nothing did.
 type Attribution struct {
 	SessionID string `column:"session_id,omitempty"`
@@ -512,6 +524,9 @@ type Attribution struct {
 	Kind string `column:"kind,omitempty"`
 	// UsageProof is what the observation proves of how tokens were counted.
 	UsageProof UsageProof
+	// Resumes reports that an observation that opens a turn may go on with one before: that shows in what is below it. It
+	// is not stored here, and must not depend on what is before the observation.
+	Resumes bool `json:"-"`
 	// SessionAttrs is what the observation reports of the session's row, nil when nothing.
 	// What others report takes precedence over it.
 	SessionAttrs *SessionChange `column:"session_attrs_json"`

@@ -145,6 +145,20 @@ func (o *observer) rebuild(w *ownerWork) {
 			}
 		}
 	}
+	news := false
+	for i := range w.built.rows {
+		n := &w.built.rows[i]
+		if n.Opens != Continues && w.built.Attribution[i].Resumes != (n.Opens == Resumes) {
+			o.rows.exec(`UPDATE observations SET opens = ? WHERE trace_id = ? AND source = ?`, Opens+Resumes-n.Opens,
+				n.TraceID, n.Source)
+			o.touch(w.id, timeRange{n.Start, n.Until})
+			news = true
+		}
+	}
+	if news {
+		o.rebuild(w) // together with what it goes on from, also where that is what came last
+		return
+	}
 	o.prove(w)
 }
 
@@ -229,7 +243,7 @@ func opensAt(rest []Observation) bool {
 		if rest[i].Start != rest[0].Start {
 			break
 		}
-		if rest[i].Opens {
+		if rest[i].Opens == Opens {
 			return true
 		}
 	}

@@ -90,6 +90,9 @@ func (r *rows) setOwner(trace, source, owner string) {
 		s.Name(NameSession, owner)
 		if trace != "" {
 			s.Exec(`UPDATE observations SET owner = ? WHERE trace_id = ?`, owner, trace)
+			if owner == "" { // what resumes shows when it is assembled, and may have been or not
+				s.Exec(`UPDATE observations SET opens = 1 WHERE trace_id = ? AND opens = 2`, trace)
+			}
 		} else {
 			s.Exec(`UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, owner, source)
 		}

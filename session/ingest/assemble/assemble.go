@@ -43,6 +43,10 @@ func Assemble(owner string, facts []fact.Fact, proofs ...store.UsageProof) store
 	for _, n := range a.nodes {
 		n.attribution.UsageProof = n.usageProof()
 		out.Attribution[n.at] = n.attribution
+		if f := &facts[n.at]; f.Kind == fact.Turn && f.TurnID+f.SubagentID+f.Subagent == "" {
+			resumes, _ := n.resumes()
+			out.Attribution[n.at].Resumes = len(resumes) > 0
+		}
 	}
 	for _, n := range a.events {
 		// What an event reports is part of its start's fact, which reports it of the session's row.

@@ -233,7 +233,8 @@ func (n *node) over() int64 { return max(n.Start, n.End) }
 //
 //   - one is below the other: a workflow, and the agent that it runs;
 //   - both have the id of one turn, or need a span above that never came: a run that was handed from agent to agent;
-//   - the later one's input ends with the result of a tool: the client executed it, and a second run goes on.
+//   - the later one's input ends with the result of a tool, or what is below it begins with a call that the earlier one
+//     ended with: the client executed it or the user approved it, and a second run goes on.
 func (s *stream) findRoots() {
 	byID := make(map[string]*turn)    // by the source's id of the turn
 	orphans := make(map[string]*turn) // by trace, what a span was above that did not come
@@ -251,7 +252,8 @@ func (s *stream) findRoots() {
 		if t == nil && n.RequiresTurn {
 			t = orphans[n.TraceID]
 		}
-		if t == nil && last != nil && goesOn(n.Fact) && (n.TurnID == "" || last.id == "") {
+		if t == nil && last != nil && (n.TurnID == "" || last.id == "") &&
+			(goesOn(n.Fact) || last.waitsFor(n.resumes())) {
 			t = last
 		}
 		if t == nil {
@@ -274,6 +276,64 @@ func (s *stream) findRoots() {
 // the client executed the tool, or the user approved it, and a new request goes on from there.
 func goesOn(f *fact.Fact) bool {
 	return len(f.Input) > 0 && !f.Input[len(f.Input)-1].ByUser()
+}
+
+// within adds what is below n in the session, without what is below tools.
+func (n *node) within(all []*node) []*node {
+	for _, k := range n.kids {
+		switch {
+		case k.session != n.session || k.side != "":
+		case k.Kind == fact.ToolCall:
+			all = append(all, k)
+		default:
+			all = k.within(append(all, k))
+		}
+	}
+	return all
+}
+
+// resumes returns the calls of tools with which the work below a turn's span begins, by their ids or else names: those
+// that ran before any model was called, and those whose results the first call of a model was given. asked are the words
+// of the user in that.
+func (n *node) resumes() (tools []string, asked string) {
+	called := false
+	for _, k := range n.within(nil) {
+		switch {
+		case k.Kind == fact.ToolCall && k.CallID != "" && !called:
+			tools = append(tools, k.CallID)
+		case k.Kind != fact.ModelCall:
+		case len(k.Input) == 0:
+			called = true // a library below may report what it was given
+		case !goesOn(k.Fact):
+			return nil, ""
+		default:
+			for _, results := range resultsIn(fact.PartsOf(k.Input)) {
+				tools = append(tools, cmp.Or(results[0].CallID, results[0].Name))
+			}
+			return tools, words(k.Fact)
+		}
+	}
+	return tools, ""
+}
+
+// waitsFor reports whether the turn ended with a request of one of the tools, and was asked the same. The id alone may be
+// that of another call: some providers count from one in each answer.
+func (t *turn) waitsFor(tools []string, again string) bool {
+	if len(tools) == 0 {
+		return false
+	}
+	var pending []string
+	asked := ""
+	for _, r := range t.roots {
+		for _, k := range r.within([]*node{r}) {
+			asked = cmp.Or(asked, words(k.Fact))
+			if k.Kind == fact.ModelCall && len(k.Output) > 0 || len(pending) == 0 {
+				pending = requested(k.Output)
+			}
+		}
+	}
+	return (strings.Contains(asked, again) || strings.Contains(again, asked)) &&
+		slices.ContainsFunc(tools, func(id string) bool { return slices.Contains(pending, id) })
 }
 
 // turnAbove returns the turn of the nearest node above that has one in the same session.

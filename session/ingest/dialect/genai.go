@@ -126,10 +126,10 @@ func readAnyGenAI(s *Span, out *Emitter) {
 	if len(out.All) == 0 {
 		return
 	}
-	f := &out.All[len(out.All)-1]
+	f, a := &out.All[len(out.All)-1], s.Attrs()
 	if (f.Kind == fact.ModelCall || f.Kind == fact.Turn) && f.Input == nil && f.History == 0 && f.Output == nil {
 		named := pcommon.NewMap()
-		for key, v := range s.Attributes().All() {
+		for key, v := range a.All() {
 			if !strings.Contains(key, ".") {
 				v.CopyTo(named.PutEmpty(key))
 			}
@@ -137,7 +137,9 @@ func readAnyGenAI(s *Span, out *Emitter) {
 		g := collect(Attrs{named}, noBody)
 		ReadInput(f, g.asked("messages", "prompt", "input"))
 		parts, finish := g.answered()
-		f.Output, f.Finish = parts, cmp.Or(f.Finish, finish)
+		if !a.object("final_result").has("approvals") { // Pydantic AI's requests of calls, which the model's answer has
+			f.Output, f.Finish = parts, cmp.Or(f.Finish, finish)
+		}
 		f.ToolCatalog = cmp.Or(f.ToolCatalog, g.catalog())
 	}
 }

@@ -31,7 +31,7 @@ var dialect = sync.OnceValue(func() *store.Dialect {
 		PutRequested: `INSERT INTO requested_indexes(message_id, part_id, requested_index)
  SELECT id, ?2, ?3 FROM chat_messages WHERE id = ?1
  ON CONFLICT (message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`,
-		Opens:   "opens",
+		Opens:   "opens AND opens = 1", // the index has the first
 		Figures: true, NewRows: newRows,
 		SettleFigures: []string{
 			`UPDATE session_stats SET data = x'', turns = NULL WHERE session_id IN (` + newRows + `) AND turns IS NOT NULL`,

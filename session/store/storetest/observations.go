@@ -72,7 +72,7 @@ func assemble(w *store.Window) (store.Assembly, error) {
 		}
 		sessionID := cmp.Or(s.In, owner)
 		m := messages[sessionID]
-		if m == nil || n.Opens {
+		if m == nil || n.Opens == store.Opens {
 			m = &store.AssembledMessage{Message: session.Message{
 				ID: cmp.Or(s.Message, "m-"+name(i)), SessionID: sessionID, Role: session.RoleAssistant,
 				CreatedAt: n.Start / 1e6,

@@ -446,7 +446,7 @@ func (h *harness) observation(a *args) store.Batch {
 	a.pairs(func(key, value string) {
 		switch key {
 		case "opens":
-			o.Opens = true
+			o.Opens = store.Opens
 		case "of":
 			id, rank, _ := strings.Cut(value, "/")
 			o.Session = id
