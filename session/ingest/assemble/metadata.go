@@ -464,7 +464,7 @@ func (t *turn) usageElsewhere() session.Usage {
 		}
 	}
 	for _, n := range t.nodes {
-		if n.child != "" {
+		if n.turnAbove() != t { // else it is below another one
 			below(n)
 		}
 	}

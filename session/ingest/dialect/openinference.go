@@ -91,6 +91,14 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 	if f.Agent == "" && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
 		f.Agent = a.object("metadata").str("lc_agent_name") // LangChain
 	}
+	if f.Agent == "" && f.Kind == fact.Turn && openInferenceScope(s, "smolagents") {
+		// Of a managed agent the words that its manager's call puts around the task have the name.
+		if _, name, ok := strings.Cut(a.Str("input.value"), "You're a helpful agent named '"); ok {
+			f.Agent, _, _ = strings.Cut(name, "'")
+		} else if a.Any("smolagents.managed_agents.0.name") {
+			f.Agent, _, _ = strings.Cut(s.Name(), ".")
+		}
+	}
 	if f.SessionAttrs == nil || f.SessionAttrs.UserID == "" {
 		setUser(f, a.Str("user.id"))
 	}
