@@ -293,8 +293,8 @@ func (n *node) within(all []*node) []*node {
 }
 
 // resumes returns the calls of tools with which the work below a turn's span begins, by their ids or else names: those
-// that ran before any model was called, and those whose results the first call of a model was given. asked are the words
-// of the user in that.
+// that ran before any model was called, and those whose results the first call of a model was given. asked are the
+// words of the user in that.
 func (n *node) resumes() (tools []string, asked string) {
 	called := false
 	for _, k := range n.within(nil) {
@@ -316,8 +316,8 @@ func (n *node) resumes() (tools []string, asked string) {
 	return tools, ""
 }
 
-// waitsFor reports whether the turn ended with a request of one of the tools, and was asked the same. The id alone may be
-// that of another call: some providers count from one in each answer.
+// waitsFor reports whether the turn ended with a request of one of the tools, and was asked the same. The id alone may
+// be that of another call: some providers count from one in each answer.
 func (t *turn) waitsFor(tools []string, again string) bool {
 	if len(tools) == 0 {
 		return false
