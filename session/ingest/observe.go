@@ -106,7 +106,7 @@ type noted struct {
 
 // noteKey remembers the session that a span names which reports nothing else, for the trace where no other names one:
 // to those its attributes are a place beyond their resource. It is remembered once, without a time: a program may put
-// the key on every span there is.
+// the key on every span there is. The observation has no data, so it is never counted as pending.
 func (b *builder) noteKey(s *dialect.Span) {
 	id, key, rank := b.keys.Find(s.Attributes())
 	if id == "" {
@@ -118,12 +118,10 @@ func (b *builder) noteKey(s *dialect.Span) {
 		return
 	}
 	b.noted[n] = true
-	f := fact.Fact{
-		Kind: fact.Step, Dialect: "key", TraceID: n.trace.String(), Name: key,
-		Source:  "named-" + digest(key, id)[:16],
-		Session: id, SessionKey: key, SessionRank: placesOfSpan*b.keys.Len() + rank,
-	}
-	b.batch.Observations = append(b.batch.Observations, observation(&f, nil))
+	b.batch.Observations = append(b.batch.Observations, store.Observation{
+		TraceID: n.trace.String(), Source: "noted-" + digest(key, id)[:16], Dialect: "key",
+		Session: id, Rank: placesOfSpan*b.keys.Len() + rank, Own: spans.TraceSession(n.trace.String()),
+	})
 }
 
 // placesOfSpan is where a span's session is looked up: on itself, its scope, and its resource.
@@ -238,7 +236,7 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 
 // reading numbers how the dialects read, from 0 to 30. Raise it when one of them reads more of what it read before:
 // where the telemetry is read again, what is stored gives way to the later reading.
-const reading = 3
+const reading = 4
 
 // An encoded fact begins with a byte that states how it was read and how it is written: store.DataVersion, the number
 // of the reading and whether a client's own dialect read it, and in the lowest bit whether it is compressed.

@@ -178,6 +178,15 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 	if c.readAttrs(a); events {
 		c.readEvents(s.Events())
 	}
+	// Content that is kept elsewhere has an address. As a message, that of each call in a turn would be another prompt.
+	file := fact.Part{Kind: fact.PartFile, URL: a.Str("gen_ai.output.messages_ref"), MediaType: "application/json"}
+	if c.output == nil && file.URL != "" {
+		c.output = []fact.Part{file}
+	}
+	file.URL = a.Str("gen_ai.input.messages_ref")
+	if c.input == nil && file.URL != "" && (kind == fact.Turn || s.ParentSpanID().IsEmpty()) {
+		c.input = []fact.Message{{Role: "user", Parts: []fact.Part{file}}}
+	}
 	out.Problem(c.problems...)
 	compacted, summary := c.takeCompaction()
 	f := out.Add(kind)

@@ -42,6 +42,8 @@ type genericReading struct {
 	ordinary bool            // there are attributes of a program that is no agent
 	roles    bool            // a value holds messages with roles
 	kind     string
+	called   string // the name of the span
+	template bool   // it is a template, which states the kind
 	fault    string // an error in the place of an answer
 
 	counter        string         // who counts the tokens
@@ -170,7 +172,8 @@ func (g *genericReading) conversation() bool {
 // isGeneric reports whether a span is of a conversation. Nearly all that it sees are not: what has no attribute of a
 // conversation costs nothing but a look at their names.
 func isGeneric(s *Span) bool {
-	weak, some := []string{"", "session", "user"}, s.Events().Len() > 0 // what is no evidence by itself
+	weak := []string{"", "session", "user"} // what is no evidence by itself
+	some := s.Events().Len() > 0 || strings.Contains(s.Name(), "{name")
 	for key := range s.Attributes().All() {
 		some = some || !isOrdinary(key) && !slices.Contains(weak, fieldOf(key))
 	}
@@ -185,13 +188,14 @@ func isGeneric(s *Span) bool {
 	g := collectSpan(s)
 	// A span that nothing is above may report nothing but that there is a conversation: it names one, and is no
 	// ordinary program's. A session.id alone is every browser's too.
-	return g.conversation() || !g.ordinary && g.has("session") && s.ParentSpanID().IsEmpty() &&
+	return g.conversation() || g.template || !g.ordinary && g.has("session") && s.ParentSpanID().IsEmpty() &&
 		(g.kind == "agent" || g.kind == "model" || g.has("model", "agent"))
 }
 
 // collectSpan reads the attributes of a span, and the evidence in its events.
 func collectSpan(s *Span) *genericReading {
 	g := collect(s.Attrs(), noBody)
+	g.readName(s)
 	for name, a := range talkEvents(s) {
 		of := collect(a, noBody)
 		speaker := of.has("role") || isTalk(fieldOf(name))
@@ -202,6 +206,30 @@ func collectSpan(s *Span) *genericReading {
 		}
 	}
 	return g
+}
+
+// readName reads the name of a span. Logfire's may be the template of a message, which is no name of anything. Those of
+// its spans of OpenAI's agents state what the attribute name is the name of:
+//
+//	OpenAI Agents trace: {name}    Agent run: {name!r}    Function: {name}
+func (g *genericReading) readName(s *Span) {
+	a := s.Attrs()
+	head, field, template := strings.Cut(s.Name(), "{")
+	if g.called = Text(s.Name()); !template || !a.Any("logfire.msg_template", "logfire.msg") {
+		return
+	}
+	g.called = a.Str("name", "logfire.msg")
+	kind, key := genericKind(head), "name"
+	f := map[string]string{"tool": "tool_name", "agent": "agent"}[kind]
+	if f == "" || !strings.HasPrefix(field, "name") {
+		return
+	}
+	if g.kind, g.template = kind, true; strings.HasSuffix(head, "trace: ") { // of a workflow
+		f, key, g.called = "session", "group_id", ""
+	}
+	if v, ok := a.Value(key); ok && v.AsString() != "null" {
+		g.values[f], g.keys[f], g.held[f] = []pcommon.Value{v}, key, true
+	}
 }
 
 // talkEvents are the events of a span that may have messages, by their names.
@@ -222,29 +250,31 @@ func readGeneric(s *Span, out *Emitter) {
 		g.reported = append(g.reported, talkOf(a, noBody, name)...)
 	}
 	out.genericSession(g)
-	if !g.conversation() {
+	if !g.conversation() && !g.template {
 		g.about(out.Add(fact.Session), s)
 		return
 	}
 	f := out.Add(g.kindOf(s))
 	g.about(f, s)
-	if f.Kind == fact.Turn && f.Agent == "" && g.kind == "agent" && genericKind(s.Name()) == "" &&
-		len(s.Name()) <= 100 {
-		f.Agent = Text(s.Name())
+	if f.Kind == fact.Turn && f.Agent == "" && g.kind == "agent" && genericKind(g.called) == "" && len(g.called) <= 100 {
+		f.Agent = g.called
 	}
-	switch f.Kind {
-	case fact.ToolCall:
-		g.tool(f, cmp.Or(s.Attrs().Str("logfire.msg"), Text(s.Name()))) // the span of Logfire is called as a template is
-	case fact.Step:
-	default:
-		g.call(f)
-	}
-	readFailure(f, s)
 	// Laminar reports an error by the exception alone, and leaves the status unset.
 	message := ""
 	for a := range exceptions(s.Span) {
 		message = a.Str("exception.message", "exception.type")
 	}
+	switch f.Kind {
+	case fact.ToolCall:
+		if g.template && message != "" { // the output is what the model is told of it, and the status that it failed
+			f.Failed, f.Error = true, message
+		}
+		g.tool(f, g.called)
+	case fact.Step:
+	default:
+		g.call(f)
+	}
+	readFailure(f, s)
 	g.failure(f, message)
 	for v := range g.all("output") { // of Haystack's component that calls tools
 		o, _ := structOf(v)

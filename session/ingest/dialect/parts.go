@@ -466,7 +466,9 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 		}
 		id = cmp.Or(id, o.str("file_id", "fileId"))
 	}
-	p.Name = cmp.Or(p.Name, id)
+	if p.Name = cmp.Or(p.Name, id); p.URL == "" && id != "" {
+		p.URL = "file:" + id // as package modelapi has it
+	}
 	for _, prefix := range []string{"data:", elsewhere} {
 		rest, ok := strings.CutPrefix(p.URL, prefix)
 		if end := strings.IndexAny(rest, ";,|"); ok && end > 0 && end < 100 &&
