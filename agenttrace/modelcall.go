@@ -66,12 +66,13 @@ func (u ExclusiveUsage) buckets() spans.Tokens {
 type ModelCallOptions struct {
 	// Model is the turn's when it is zero. A call that names another one changes the turn's when it writes to the
 	// answer, by its Text, Reasoning or streams. One that writes nothing, or that a tool makes, is a side call,
-	// such as for a title or a check: its tokens count, and the turn's model, temperature and stop reason stay.
+	// such as for a title or a check: its tokens count, and the turn's model, temperature and stop reason stay. What
+	// one writes that a tool makes is the tool's to return, and no part of the answer.
 	Model       Model
 	Temperature *float64
 	// Side reports that the call is beside the conversation, such as one for a title: it
-	// is no step of the turn, and nothing of the turn's but its usage comes from it. It may
-	// end after the turn, and begin after it, see [Session.StartSideCall].
+	// is no step of the turn, and nothing of the turn's but its usage comes from it; its texts are not kept. It may end
+	// after the turn, and begin after it, see [Session.StartSideCall].
 	Side bool
 	// UsageElsewhere reports that the model's client emits a span of its own with the usage of the call, which is
 	// the active one of the context. The span of this call is then a child of that, and does not have the usage
@@ -254,14 +255,15 @@ func (c *ModelCall) StreamText() *TextStream { return c.writes().stream("text", 
 // StreamReasoning begins a part of reasoning that grows.
 func (c *ModelCall) StreamReasoning() *TextStream { return c.writes().stream("reasoning", c) }
 
-// writes reports that the answer has something of the call: then it is no side call. It returns the turn.
+// writes reports that the answer has something of the call: then it is no side call. It returns the turn, nil for a call
+// that stays beside it.
 func (c *ModelCall) writes() *Turn {
-	if c == nil {
+	if c == nil || c.inTool {
 		return nil
 	}
 	t := c.turn
 	t.do(func() {
-		if c.side && !c.inTool && !t.ended {
+		if c.side && !t.ended {
 			c.side = false
 			t.model, t.temperature = c.model, c.temperature
 			t.emitAnswer(t.run.now())

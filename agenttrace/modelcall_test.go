@@ -50,6 +50,8 @@ func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
 			if ModelCallFromContext(ctx) != call || ModelCallFromContext(h.ctx) != nil {
 				t.Error("the context does not carry the call")
 			}
+			call.Text("A title")
+			call.StreamText().WriteString("A title")
 			call.End(length, nil)
 		}, benchModel.ID, "stop", 24},
 		"text":      {answers(func(c *ModelCall) { c.Text("Done.") }), small.ID, "length", 24},
@@ -68,6 +70,11 @@ func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
 				got.ModelCalls != 2 || got.Usage.Tokens.Total() != test.tokens {
 				t.Errorf("turn has model %+v, stop reason %q, temperature %v, %d calls, %+v", got.Model, got.StopReason,
 					got.Temperature, got.ModelCalls, got.Usage.Tokens)
+			}
+			for _, p := range got.Assistant.Parts {
+				if p.Type == "text" && !strings.Contains(string(p.Data), "Done.") {
+					t.Errorf("the answer has %s of a call beside it", p.Data)
+				}
 			}
 			if st := h.sess.State(); st.Model.ID != test.model {
 				t.Errorf("the session's model is %+v", st.Model)

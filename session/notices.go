@@ -139,7 +139,7 @@ func (n *noticer) message(m *MessageAndParts) {
 		}
 		n.responses[id] = m.Message.ID
 	}
-	n.parts(m, trace.EndReason == "finish" && trace.StopReason == "stop" && !trace.Incomplete)
+	n.parts(m, trace.EndReason == "finish" && trace.StopReason == "stop" && !trace.Incomplete && !trace.PendingApproval)
 }
 
 // tokenCount finds a count of tokens that is not zero in what a source states.

@@ -311,7 +311,7 @@ func (o *own) turn(t *spans.Turn) bool {
 		CreatedAt: milli(t.Assistant.CreatedAt, o.startNano), UpdatedAt: o.endNano / 1e6, Rank: store.RankFinal,
 	})
 	o.parts(id, session.RoleAssistant, t.Assistant.Parts)
-	if len(t.Assistant.Parts) == 0 {
+	if len(t.Assistant.Parts) == 0 && t.User.ID != "" { // the turn that it continues has parts
 		o.absent(id, t)
 	}
 	prompt, catalog := o.texts(t)
