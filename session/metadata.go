@@ -71,7 +71,7 @@ const TypeCompaction = "data-compaction"
 // Types of the only part of a message without reported content. A message must have a
 // part, because the AI SDK rejects one without. The data of the part is an [Absence].
 const (
-	// TypeError means that the turn ended in an error before any answer.
+	// TypeError means that the turn ended in an error before any answer, or that the provider blocked it.
 	TypeError = "data-error"
 	// TypeWithheld means that the source does not report the content.
 	TypeWithheld = "data-withheld"
@@ -79,6 +79,9 @@ const (
 	// the telemetry of its end is missing.
 	TypeUnfinished = "data-unfinished"
 )
+
+// BlockedText is the reason where a filter of the provider's left nothing of an answer.
+const BlockedText = "the provider blocked the answer"
 
 // IsAbsence reports whether a part of the type represents missing content.
 func IsAbsence(partType string) bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -571,6 +572,8 @@ func (o *own) absent(messageID string, t *spans.Turn) {
 		partType, why = session.TypeError, t.Error
 	case t.EndReason == semconv.EndError:
 		partType, why = session.TypeError, "the turn ended in an error"
+	case fact.FinishReason(t.StopReason) == "content-filter":
+		partType, why = session.TypeError, session.BlockedText
 	case t.EndReason == semconv.EndFinish:
 		partType, why = session.TypeWithheld, "the answer was not reported"
 	}

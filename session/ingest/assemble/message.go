@@ -531,8 +531,8 @@ func (w *writer) answered(text string) bool {
 	return false
 }
 
-// reportAbsence writes why the message has no content: the turn failed, the model's answer was withheld, as most
-// clients do unless they are asked for content, or nothing reports how the turn ended.
+// reportAbsence writes why the message has no content: the turn failed, the provider blocked the model's answer, it was
+// withheld, as most clients do unless they are asked for content, or nothing reports how the turn ended.
 func (w *writer) reportAbsence(s *summary) {
 	at := max(w.CreatedAt*1e6, s.latest)
 	went := func(r *node) bool { return !r.Aborted && !r.Unfinished }
@@ -541,6 +541,8 @@ func (w *writer) reportAbsence(s *summary) {
 		w.absent(session.TypeUnfinished, "the turn was aborted", "absent", at)
 	case failed != "":
 		w.absent(session.TypeError, failed, "absent", at)
+	case len(s.calls) > 0 && slices.ContainsFunc(s.last().nodes, (*node).blocked):
+		w.absent(session.TypeError, session.BlockedText, "absent", at)
 	case s.finished(), len(s.calls) == 0 && slices.ContainsFunc(w.turn.roots, went):
 		w.absent(session.TypeWithheld, "the answer was not reported", "absent", at)
 	default:
@@ -548,6 +550,9 @@ func (w *writer) reportAbsence(s *summary) {
 		w.absent(session.TypeUnfinished, "the end of the turn was not reported", "absent", at)
 	}
 }
+
+// blocked reports whether the provider gave no answer, or not all of it.
+func (n *node) blocked() bool { return fact.FinishReason(n.Finish) == "content-filter" }
 
 // absent writes a part in the place of content that is missing. Its type is one of ours, so that no reader takes it
 // for words of the model.
