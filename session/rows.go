@@ -295,6 +295,26 @@ type Step struct {
 	StartedAt int64 `json:"started_at,omitempty"`
 }
 
+// StepsOfModels returns the steps of a message, nil unless they are of several models and come to what it used. A model
+// that is the message's is left out. It changes steps.
+func StepsOfModels(of *Model, used *Usage, steps []Step) []Step {
+	var sum Usage
+	models := make(map[string]bool)
+	for i := range steps {
+		m := steps[i].Model
+		if sum = sum.Add(Deref(steps[i].Usage)); m != nil && m.ModelID != "" {
+			models[m.ModelID] = true
+		}
+		if m != nil && of != nil && m.ModelID == of.ModelID {
+			steps[i].Model = nil
+		}
+	}
+	if len(models) < 2 || sum != Deref(used) {
+		return nil
+	}
+	return steps
+}
+
 // ToolTrace is the object "agenttrace" in a part's metadata: it has the values for which the
 // AI SDK's part has no field. Most of them are of tool calls.
 type ToolTrace struct {

@@ -302,7 +302,8 @@ func CompareSpans(x, y *SpanRef) int {
 
 // FoldedMetadata is the metadata of a message as the spans with TurnStats know it, "" if none does. Spans are taken in
 // order of start: counts are summed, of anything else the last report counts. Of steps the errors count even where a
-// span describes the whole message. gap reports that parts of the message are missing.
+// span describes the whole message, and their models where they are several. gap reports that parts of the message are
+// missing.
 func FoldedMetadata(spans []*SpanRef, gap bool) string {
 	links := slices.DeleteFunc(slices.Clone(spans), func(l *SpanRef) bool { return l.TurnStats == nil })
 	if len(links) == 0 {
@@ -310,7 +311,12 @@ func FoldedMetadata(spans []*SpanRef, gap bool) string {
 	}
 	slices.SortFunc(links, CompareSpans)
 	var failed []string
+	var calls []session.Step
 	for _, l := range links {
+		if s := l.TurnStats; s.Step && (!l.Error || s.Usage != nil) {
+			calls = append(calls, session.Step{ResponseID: s.Trace.ResponseID, Model: s.Model, Usage: s.Usage,
+				StopReason: s.Trace.StopReason, StartedAt: l.StartNano / 1e6})
+		}
 		switch {
 		case !l.TurnStats.Step:
 		case len(l.TurnStats.Trace.ModelErrors) > 0: // of all attempts
@@ -346,6 +352,7 @@ func FoldedMetadata(spans []*SpanRef, gap bool) string {
 		sum.add(l.TurnStats)
 	}
 	sum.Trace.Incomplete = gap || missing
+	sum.Trace.Steps = session.StepsOfModels(sum.Model, sum.Usage, calls)
 	sum.Trace.ModelErrors = failed[max(0, len(failed)-MaxModelErrors):]
 	return sum.Metadata()
 }

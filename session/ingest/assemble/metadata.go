@@ -154,13 +154,23 @@ func (s *summary) addCall(c *call) {
 	c.disagreements(s.problem)
 	var stated *float64
 	trace.ResponseID = ""
+	var step session.Step
+	if u != nil {
+		step.Usage = &u.Tokens
+	}
 	for _, n := range c.nodes {
+		step.StartedAt = cmp.Or(step.StartedAt, n.Start/1e6)
+		step.Model = cmp.Or(step.Model, n.Model)
+		step.ResponseID, step.StopReason = cmp.Or(step.ResponseID, n.ResponseID), cmp.Or(step.StopReason, n.Finish)
 		stated = cmp.Or(stated, n.CostUSD)
 		trace.Temperature = cmp.Or(n.Temperature, trace.Temperature)
 		trace.ResponseModel = cmp.Or(n.ResponseModel, trace.ResponseModel)
 		if len(s.calls) == 1 { // else it would be one of several
 			trace.ResponseID = cmp.Or(trace.ResponseID, n.ResponseID)
 		}
+	}
+	if failed == "" || u != nil {
+		trace.Steps = append(trace.Steps, step)
 	}
 	s.cost = session.Sum(s.cost, stated, func(a, b float64) float64 { return a + b })
 	if failed != "" && len(trace.ModelErrors) < maxProblems {
@@ -361,6 +371,7 @@ func (s *summary) setUsage() {
 				steps.Total()))
 		}
 	}
+	trace.Steps = session.StepsOfModels(s.Model, s.Usage, trace.Steps)
 	switch {
 	case len(raws) == 1:
 		trace.UsageRaw = raws[0]
