@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -34,6 +36,12 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		text, err := io.ReadAll(r)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", f.Noun, err)
+		}
+		// A line that the program writes just now is read the next time.
+		end := bytes.LastIndexByte(text, '\n') + 1
+		part := json.NewDecoder(bytes.NewReader(text[end:])).Decode(new(json.RawMessage))
+		if end > 0 && errors.Is(part, io.ErrUnexpectedEOF) && time.Since(time.Unix(0, now.ModifiedNano)) < writing {
+			text, now.ModifiedNano = text[:end], 0
 		}
 		all, err := f.DecodeText(in.path, text, report)
 		if err == nil {
@@ -70,6 +78,9 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 	}
 	return im.importAll(ctx, f, f.DecodeFile(ctx, in.path, wanted, report), t)
 }
+
+// writing is how long after a file has changed a program may not have written the whole line.
+const writing = 5 * time.Second
 
 // errIsStore is the error of an input that is the store itself.
 var errIsStore = errors.New("it is the store that is imported into")
