@@ -214,6 +214,13 @@ func sameWork(a, b context.Context) bool {
 	return x.HasTraceID() && x.TraceID() == y.TraceID()
 }
 
+// otherTrace reports whether two pieces of work have traces of their own. Those of attempts are the same, though each
+// may have a deadline, and so a context, of its own.
+func otherTrace(a, b context.Context) bool {
+	x, y := trace.SpanContextFromContext(a), trace.SpanContextFromContext(b)
+	return x.HasTraceID() && y.HasTraceID() && x.TraceID() != y.TraceID()
+}
+
 func sameContext(a, b context.Context) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }

@@ -123,14 +123,15 @@ func (g *registry) again(l *lookup) (found *flight) {
 	first := attempt.isNumbered && attempt.number == 0 // clients do not try again what has begun; loops around them do
 	for _, c := range g.all {
 		for _, f := range c.held {
-			same := sameContext(f.x.req.Context(), l.x.req.Context()) || sameHeader(f.x.req, l.x.req)
+			before, now := f.x.req.Context(), l.x.req.Context()
+			same := sameContext(before, now) || sameHeader(f.x.req, l.x.req)
 			switch {
 			case f.token != "":
 				if f.token == l.r.Continuation && c.scope == l.scope {
 					found = f
 				}
 			case f.request != l.request, c.external != l.turn || l.declared != "" && c.declared != l.declared,
-				first && f.broken == nil, (first || !attempt.isNumbered) && !same && l.declared == "",
+				first && f.broken == nil, (first || otherTrace(before, now)) && !same && l.declared == "",
 				f.x.req.Header.Get(awsInvocation) != invocation:
 			case found == nil || same:
 				found = f

@@ -172,9 +172,7 @@ func (x *exchange) failedToSend(err error) {
 	if err == nil || errors.Is(err, io.EOF) { // what net/http reports where the server closed the connection
 		err = errors.New("the server closed the connection without a response")
 	}
-	again := !errors.Is(err, context.Canceled) && !x.attempt.isLast &&
-		(x.attempt.isNumbered || !errors.Is(err, context.DeadlineExceeded))
-	x.ended(nil, err, again, 0)
+	x.ended(nil, err, !errors.Is(err, context.Canceled) && !x.attempt.isLast, 0)
 }
 
 // ended ends an attempt, whose answer may be nil. If the client may try again, the call stays open.

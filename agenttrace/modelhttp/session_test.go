@@ -171,8 +171,8 @@ func TestAttemptsOfARequestAreOneCall(t *testing.T) {
 				serve = failing(2, test.status, next, test.begun...)
 				for i, h := range test.headers {
 					ctx, cancel := t.Context(), func() {}
-					if test.status == 500 && h != nil {
-						ctx, cancel = context.WithCancel(ctx) // clients limit each attempt
+					if test.status == 500 {
+						ctx, cancel = context.WithCancel(ctx) // clients, and loops around them, limit each attempt
 					}
 					more := object{"tools": tools["tools"], "max_tokens": 9 - i}
 					if status, _, err := a.try(ctx, h, more, messages...); (err == nil && status == 200) != (i == 2) {

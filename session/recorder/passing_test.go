@@ -130,9 +130,9 @@ func ask(t *testing.T, by http.RoundTripper, url string) (size int64) {
 	return size
 }
 
-// TestARequestAfterARefusalIsACallOfItsOwn: as in a program that was instrumented, where its client does not count
+// TestARequestAgainAfterARefusalIsAnAttempt: as in a program that was instrumented, also where its client does not count
 // attempts.
-func TestARequestAfterARefusalIsACallOfItsOwn(t *testing.T) {
+func TestARequestAgainAfterARefusalIsAnAttempt(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
@@ -147,8 +147,8 @@ func TestARequestAfterARefusalIsACallOfItsOwn(t *testing.T) {
 		t.Error(err)
 	}
 	isRun := func(s tracetest.SpanStub) bool { return s.Name != "session.run" }
-	if runs := slices.DeleteFunc(spans.GetSpans(), isRun); len(runs) != 2 {
-		t.Errorf("%d runs are recorded, want 2", len(runs))
+	if runs := slices.DeleteFunc(spans.GetSpans(), isRun); len(runs) != 1 {
+		t.Errorf("%d runs are recorded, want 1", len(runs))
 	}
 }
 
