@@ -140,8 +140,8 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	// What a tool of the agent asks is beside its turn, and a turn that has just begun has them. Of a chain of responses,
 	// the first one may have the prompt.
 	goesOn := !m.side && (turn == before || c.external != nil && agenttrace.ToolFromContext(ctx) == nil)
-	if r.System != "" && goesOn {
-		turn.SetSystemPrompt(r.System)
+	if prompt := r.Instructions(); prompt != "" && goesOn {
+		turn.SetSystemPrompt(prompt)
 	}
 	if len(r.Tools) > 0 && goesOn {
 		turn.SetTools(toolsOf(r))
@@ -289,7 +289,7 @@ func (c *conversation) startTurn(ctx context.Context, r *modelapi.Request, m *ma
 		c.compact(c.ctx, m)
 	}
 	c.ctx, c.turn = c.run.StartTurn(c.ctx, message, agenttrace.TurnOptions{
-		Model: modelOf(r), Temperature: r.Temperature, SystemPrompt: r.System, Tools: toolsOf(r),
+		Model: modelOf(r), Temperature: r.Temperature, SystemPrompt: r.Instructions(), Tools: toolsOf(r),
 	})
 }
 

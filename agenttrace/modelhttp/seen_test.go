@@ -31,7 +31,7 @@ func TestASessionIsCalledByItsFirstText(t *testing.T) {
 		a.chat(t.Context(), nil, tools, "user: <question>"+strings.Repeat("long ", 20)+"</question>")
 		named := modelhttp.WithSession(t.Context(), "ses_1")
 		a.chat(named, nil, tools, "user: first")
-		a.chat(named, nil, tools, "user: first", "assistant: C.", "user: second")
+		a.chat(named, nil, tools, "user: first", "assistant: C.", "system: Be quick.", "user: second")
 		a.chat(t.Context(), nil, tools, "system: Help.", "user: old", "call: call_0123456789 ls",
 			"tool: call_0123456789 a.go", "assistant: Old.", "user: new")
 		_ = tr.Close()
@@ -39,6 +39,9 @@ func TestASessionIsCalledByItsFirstText(t *testing.T) {
 	var titles []string
 	for _, d := range docs {
 		titles = append(titles, d.Session.Title)
+		if p := d.SystemPrompts; d.Session.Title == "first" && (len(p) != 1 || p[0].Body != "Be quick.") {
+			t.Errorf("the system said %+v, want Be quick.", p)
+		}
 		if diff := cmp.Diff(map[string]*document.Unrecorded{"new": {Messages: 4, Turns: 1}}[d.Session.Title],
 			d.Turns[0].Unrecorded); diff != "" {
 			t.Errorf("of %s is not recorded (-want +got):\n%s", d.Session.Title, diff)

@@ -69,9 +69,10 @@ type Request struct {
 	// Model is empty, and Provider always is, where the URL has it.
 	Provider, Model, Variant string
 	Temperature              *float64
-	System                   string
-	Tools                    []Tool
-	Messages                 []Message
+	// System is the system prompt. Inserted is what the system says in the midst of the conversation.
+	System, Inserted string
+	Tools            []Tool
+	Messages         []Message
 	// Limit is that of the answer's tokens, 0 if there is none, Form what is stated of its form, such as a schema.
 	Limit int
 	Form  json.RawMessage
@@ -124,6 +125,10 @@ func (f form) request(body []byte) *Request {
 	return r
 }
 
+// googleTools are those that Google executes, by their members in the tools of Gemini's API.
+var googleTools = [...]string{"googleSearch", "googleSearchRetrieval", "codeExecution", "urlContext", "googleMaps",
+	"fileSearch", "computerUse"}
+
 // addTools adds the tool of a list of any of the APIs, or the several that Gemini's and the namespaces of OpenAI's
 // have. Those of a provider may have no name but their type.
 func (r *Request) addTools(t object) {
@@ -132,6 +137,11 @@ func (r *Request) addTools(t object) {
 			r.addTools(t)
 		}
 		return
+	}
+	for _, name := range googleTools {
+		if t.get(name) != "" {
+			r.Tools = append(r.Tools, Tool{Name: name})
+		}
 	}
 	tools := t.get("functionDeclarations").objects()
 	if tools == nil {
@@ -167,6 +177,17 @@ func (r *Request) addText(from Role, text string) {
 	}
 }
 
+// Instructions are all that the system says.
+func (r *Request) Instructions() string { return joined(r.System, r.Inserted) }
+
+// joined are texts with a blank line between them.
+func joined(x, y string) string {
+	if x != "" && y != "" {
+		x += "\n\n"
+	}
+	return x + y
+}
+
 // addMessage adds a message of any of the APIs: its content is a text, or parts. What the system says before the
 // conversation is of the system prompt.
 func (r *Request) addMessage(m object) {
@@ -175,11 +196,11 @@ func (r *Request) addMessage(m object) {
 	case "assistant", "model":
 		from = Assistant
 	case "system", "developer":
-		if text, _ := textOf(content, ""); len(r.Messages) == 0 {
-			if r.System != "" && text != "" {
-				r.System += "\n\n"
-			}
-			r.System += text
+		text, _ := textOf(content, "")
+		if len(r.Messages) == 0 {
+			r.System = joined(r.System, text)
+		} else {
+			r.Inserted = joined(r.Inserted, text)
 		}
 		return
 	}

@@ -296,6 +296,7 @@ func (b *builder) closeTurns() {
 					called[call.Name], t.Tools.Called = c, append(t.Tools.Called, c)
 				}
 				c.Calls++
+				c.provided = c.provided || call.ProviderExecuted
 				if call.Failed() {
 					c.Failed++
 				}
@@ -364,7 +365,8 @@ func (b *builder) catalog(t *Turn, digest string) {
 		t.Tools.Available[i] = c.Tools[i].Name
 	}
 	for _, called := range t.Tools.Called {
-		called.Unlisted = !c.Damaged && len(c.Tools) > 0 && !slices.Contains(t.Tools.Available, called.Name)
+		called.Unlisted = !c.Damaged && len(c.Tools) > 0 && !called.provided &&
+			!slices.Contains(t.Tools.Available, called.Name)
 	}
 }
 

@@ -233,8 +233,11 @@ type Called struct {
 	Name   string `json:"name"`
 	Calls  int    `json:"calls"`
 	Failed int    `json:"failed,omitempty"`
-	// Unlisted reports that the catalog is known and does not have the tool.
+	// Unlisted reports that the catalog is known and does not have the tool, which the provider did not execute: a
+	// catalog may have a provider's tools by other names.
 	Unlisted bool `json:"unlisted,omitempty"`
+
+	provided bool // the provider executed a call
 }
 
 // Message is one message with its parts.
