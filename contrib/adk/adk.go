@@ -6,6 +6,9 @@
 // Each run of the runner is a turn of the session that has the id of ADK's session. The calls of
 // models and tools in it, also those of sub-agents, are those of the turn.
 //
+// Where ADK's own spans are exported, too, the calls of models are in their trace: a collector stores them once. What a
+// person answers to a tool that runs longer than its turn is in the message of the user that brings it.
+//
 // Make it the first plugin: a plugin that returns a value hides the callback from those after it.
 package adktrace
 
@@ -15,6 +18,7 @@ import (
 	"strings"
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/adk/agent"
 	"google.golang.org/adk/model"
 	"google.golang.org/adk/plugin"
@@ -45,8 +49,9 @@ type work struct {
 	begun adapter.Begun
 
 	mu    sync.Mutex
-	err   error              // of the last call of a model
-	calls map[string]*answer // by the agent that calls: those of an invocation may do so at the same time
+	err   error                // of the last call of a model
+	code  *agenttrace.ToolCall // that the provider executed last
+	calls map[string]*answer   // by the agent that calls: those of an invocation may do so at the same time
 }
 
 // answer is a call of a model by an agent of the invocation.
@@ -127,8 +132,14 @@ func (r *recorder) beforeModel(ctx agent.CallbackContext, req *model.LLMRequest)
 		w.turn.SetTools(toolsOf(c.Tools))
 	}
 	w.endCall(ctx, nil)
-	a := &answer{}
-	_, a.Call = w.turn.StartModelCall(w.ctx, agenttrace.ModelCallOptions{Model: m})
+	a, o, in := &answer{}, agenttrace.ModelCallOptions{Model: m}, w.ctx
+	// Where ADK's own spans are recorded, and nothing of the program's is above them, they have a trace of their own. A
+	// call in it shows that they report the same.
+	own, s := trace.SpanContextFromContext(w.ctx), trace.SpanContextFromContext(ctx)
+	if s.IsSampled() && s.TraceID() != own.TraceID() {
+		o.UsageElsewhere, in = true, ctx
+	}
+	_, a.Call = w.turn.StartModelCall(in, o)
 	w.calls[caller(ctx)] = a
 	return nil, nil
 }
@@ -161,6 +172,9 @@ func (r *recorder) afterModel(
 			default:
 				a.Text(p.Text)
 			}
+			if !resp.Partial {
+				w.provided(p)
+			}
 			if f := p.FunctionCall; f != nil && !resp.Partial {
 				w.turn.StartTool(w.ctx, agenttrace.ToolOptions{
 					ID: f.ID, Name: f.Name, Input: inputOf(f.Args), Inferred: true,
@@ -175,6 +189,23 @@ func (r *recorder) afterModel(
 		w.endCall(ctx, err)
 	}
 	return nil, nil
+}
+
+// provided records files in an answer, and the code that the provider executed for it. The caller holds mu.
+func (w *work) provided(p *genai.Part) {
+	switch code := p.ExecutableCode; {
+	case code != nil:
+		_, w.code = w.turn.StartTool(w.ctx, agenttrace.ToolOptions{
+			Name: "code_execution", ProviderExecuted: true,
+			Input: map[string]any{"code": code.Code, "language": code.Language},
+		})
+	case p.CodeExecutionResult != nil && p.CodeExecutionResult.Outcome != genai.OutcomeOK:
+		w.code.Fail(errors.New(p.CodeExecutionResult.Output))
+	case p.CodeExecutionResult != nil:
+		w.code.EndText(p.CodeExecutionResult.Output)
+	case p.InlineData != nil || p.FileData != nil:
+		w.turn.File(fileOf(p))
+	}
 }
 
 // endCall ends the call of an agent, if one is open. The caller holds mu.
@@ -264,17 +295,23 @@ func userMessage(c *genai.Content) (user agenttrace.UserMessage) {
 		switch {
 		case p.Text != "":
 			user.Parts = append(user.Parts, agenttrace.TextPart(p.Text))
-		case p.InlineData != nil:
-			user.Parts = append(user.Parts, agenttrace.FilePart(agenttrace.File{
-				MediaType: p.InlineData.MIMEType, Bytes: p.InlineData.Data, Filename: p.InlineData.DisplayName,
+		case p.FunctionResponse != nil: // what a person or a job answers to a tool that runs longer than its turn
+			user.Parts = append(user.Parts, agenttrace.DataPart("tool-response", p.FunctionResponse.ID, map[string]any{
+				"tool": p.FunctionResponse.Name, "response": p.FunctionResponse.Response,
 			}))
-		case p.FileData != nil:
-			user.Parts = append(user.Parts, agenttrace.FilePart(agenttrace.File{
-				MediaType: p.FileData.MIMEType, URL: p.FileData.FileURI, Filename: p.FileData.DisplayName,
-			}))
+		case p.InlineData != nil || p.FileData != nil:
+			user.Parts = append(user.Parts, agenttrace.FilePart(fileOf(p)))
 		}
 	}
 	return user
+}
+
+func fileOf(p *genai.Part) agenttrace.File {
+	if f := p.FileData; f != nil {
+		return agenttrace.File{MediaType: f.MIMEType, URL: f.FileURI, Filename: f.DisplayName}
+	}
+	f := p.InlineData
+	return agenttrace.File{MediaType: f.MIMEType, Bytes: f.Data, Filename: f.DisplayName}
 }
 
 func textOf(c *genai.Content) string {

@@ -3,7 +3,10 @@ package adktrace_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+
+	"go.opentelemetry.io/otel"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
@@ -33,5 +36,31 @@ func TestAModelThatRefuses(t *testing.T) {
 		if open := rec.Open(); len(open) > 0 {
 			t.Errorf("open: %v", open)
 		}
+	}
+}
+
+// TestACallIsInTheTraceOfADKsOwnSpans: by that a collector knows that the two report the same.
+func TestACallIsInTheTraceOfADKsOwnSpans(t *testing.T) {
+	server := httptest.NewServer(&e2e.Server{API: e2e.Named("gemini"), Script: &e2e.Weather})
+	defer server.Close()
+	rec := agenttracetest.NewRecorder()
+	defer otel.SetTracerProvider(otel.GetTracerProvider())
+	otel.SetTracerProvider(rec)
+	_ = weather(&e2e.Console{
+		Context: t.Context(), Script: &e2e.Weather, URL: server.URL, HTTP: server.Client(),
+		Tracer: agenttrace.New(agenttrace.Options{TracerProvider: rec}),
+	})
+	calls, own := 0, make(map[string]bool)
+	for _, s := range rec.All() {
+		id := s.SpanContext.TraceID().String()
+		own[id] = own[id] || strings.HasPrefix(s.Name, "invoke_agent")
+	}
+	for _, s := range rec.All().Named("chat gemini-x") {
+		if calls++; !own[s.SpanContext.TraceID().String()] {
+			t.Errorf("%s is in a trace without spans of ADK's", s.SpanContext.SpanID())
+		}
+	}
+	if calls == 0 {
+		t.Error("no calls")
 	}
 }

@@ -8,6 +8,9 @@
 // with the last message of the user in the model's first request. The calls of models and tools below it are those
 // of the turn. A turn that the program began itself with package agenttrace has them instead.
 //
+// A call of a tool that interrupts waits for a human. A graph that is resumed goes on with the turn, if it has the id of
+// its session: see [Options].
+//
 // A streamed answer is recorded as the framework delivers it; a turn ends when the stream of its
 // graph has been read to its end. [Handler.Close] waits for that.
 package einotrace
@@ -117,9 +120,12 @@ func (h *Handler) start(ctx context.Context, info *callbacks.RunInfo, input call
 		}
 	case components.ComponentOfTool:
 		if in := tool.ConvCallbackInput(input); in != nil {
-			ctx, f.tool = f.current(ctx).StartTool(ctx, agenttrace.ToolOptions{
-				ID: compose.GetToolCallID(ctx), Name: info.Name, Input: []byte(in.ArgumentsInJSON),
-			})
+			turn := h.resumed(ctx, f)
+			if ctx, f.tool = adapter.Resume(ctx, turn, compose.GetToolCallID(ctx), info.Name); f.tool == nil {
+				ctx, f.tool = turn.StartTool(ctx, agenttrace.ToolOptions{
+					ID: compose.GetToolCallID(ctx), Name: info.Name, Input: []byte(in.ArgumentsInJSON),
+				})
+			}
 		}
 	}
 	return context.WithValue(ctx, frameKey{}, f)
@@ -155,6 +161,18 @@ func (h *Handler) begin(
 		_, f.turn, f.begun = h.sessions.StartTurn(ctx, user, o)
 	}
 	return f.turn
+}
+
+// resumed is current for a call of a tool: where that is the first of a graph, it goes on after an interrupt.
+func (h *Handler) resumed(ctx context.Context, f *frame) *agenttrace.Turn {
+	turn := f.current(ctx)
+	if turn == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.turn, f.begun = h.sessions.ContinueTurn(ctx)
+		turn = f.turn
+	}
+	return turn
 }
 
 // current returns the turn that a component belongs to, or nil.
@@ -200,10 +218,24 @@ func (h *Handler) end(ctx context.Context, _ *callbacks.RunInfo, output callback
 func (h *Handler) fail(ctx context.Context, _ *callbacks.RunInfo, err error) context.Context {
 	if f := frameOf(ctx); f != nil {
 		f.call.End(agenttrace.ModelResult{}, err)
-		f.tool.Fail(err)
-		h.leave(f, err)
+		h.leave(f, f.failed(err))
 	}
 	return ctx
+}
+
+// failed records the error of a component, and returns it. An interrupt is none: the call of the tool waits for a
+// human.
+func (f *frame) failed(err error) error {
+	info, waits := compose.IsInterruptRerunError(err)
+	if waits {
+		question, _ := info.(string)
+		f.tool.AwaitInput(question)
+	}
+	if _, interrupted := compose.ExtractInterruptInfo(err); waits || interrupted {
+		return nil
+	}
+	f.tool.Fail(err)
+	return err
 }
 
 // leave ends the turn if its component is the one that ends. The agent waits for what is left of streams, but not for
@@ -308,8 +340,7 @@ func (f *frame) recordOutput(output iter.Seq2[callbacks.CallbackOutput, error]) 
 	var text strings.Builder
 	for chunk, err := range output {
 		if err != nil {
-			f.tool.Fail(err)
-			return err
+			return f.failed(err)
 		}
 		out := tool.ConvCallbackOutput(chunk)
 		switch {

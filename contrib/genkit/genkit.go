@@ -7,12 +7,17 @@
 // A Generate is a turn; the calls of the model and of the tools in it are those of the turn. [Handler.Middleware]
 // does the same for prompts, and where ai.WithMiddleware has others, in a context of [Handler.Start].
 //
+// A call of a tool that interrupts waits for a human. A Generate with the restarted call, or with its response, goes on
+// with the turn, if it has the id of its session: see [Options].
+//
 // Genkit does not tell a tool which call it executes, and runs those of an answer at the same time. [Tool] finds the
 // call by its input. Without it, a call lasts until the next request has its result, which is marked as inferred.
 package genkittrace
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"sync"
 
@@ -47,6 +52,8 @@ func New(tracer *agenttrace.Tracer, o Options) *Handler {
 
 // work is a turn, which begins with the first request to a model.
 type work struct {
+	sessions *adapter.Sessions
+
 	mu    sync.Mutex
 	turn  *agenttrace.Turn
 	begun adapter.Begun
@@ -57,7 +64,7 @@ type workKey struct{}
 // Start returns a context in which the calls of models and tools are one turn, and a function that
 // ends it. The turn begins with the last message of the user in the first request to a model.
 func (h *Handler) Start(ctx context.Context) (context.Context, func(error)) {
-	w := &work{}
+	w := &work{sessions: h.sessions}
 	return context.WithValue(ctx, workKey{}, w), func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -69,7 +76,7 @@ func (h *Handler) Start(ctx context.Context) (context.Context, func(error)) {
 func (h *Handler) Generate(
 	ctx context.Context, g *genkit.Genkit, options ...ai.GenerateOption,
 ) (response *ai.ModelResponse, err error) {
-	w := &work{}
+	w := &work{sessions: h.sessions}
 	ctx = context.WithValue(ctx, workKey{}, w)
 	defer w.begun.Done(&err)
 	return genkit.Generate(ctx, g, append(options[:len(options):len(options)], ai.WithMiddleware(h.Middleware))...)
@@ -82,15 +89,16 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 	) (response *ai.ModelResponse, err error) {
 		w, started := ctx.Value(workKey{}).(*work)
 		if !started {
-			w = &work{}
+			w = &work{sessions: h.sessions}
 			ctx = context.WithValue(ctx, workKey{}, w)
 			defer w.begun.Done(&err)
 		}
 		turn := h.begin(ctx, w, req)
 		for _, m := range slices.Backward(req.Messages) { // of results with one id, the last is new
 			for _, p := range m.Content {
-				if p.IsToolResponse() {
-					turn.Tool(p.ToolResponse.Ref).End(adapter.Output(p.ToolResponse.Output)) // if no tool did
+				if r := p.ToolResponse; r != nil && p.IsToolResponse() {
+					_, call := adapter.Resume(ctx, turn, r.Ref, r.Name)
+					cmp.Or(call, turn.Tool(r.Ref)).End(adapter.Output(r.Output)) // if no tool did
 				}
 			}
 		}
@@ -117,6 +125,9 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 func (h *Handler) begin(ctx context.Context, w *work, req *ai.ModelRequest) *agenttrace.Turn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if n := len(req.Messages); w.turn == nil && n > 0 && req.Messages[n-1].Role == ai.RoleTool {
+		w.turn, w.begun = h.sessions.ContinueTurn(ctx)
+	}
 	if w.turn != nil {
 		return w.turn
 	}
@@ -198,16 +209,32 @@ func Tool[In, Out any](name string, fn ai.ToolFunc[In, Out]) ai.ToolFunc[In, Out
 			return fn(ctx, input)
 		}
 		w.mu.Lock()
+		if w.turn == nil && ctx.Resumed != nil {
+			w.turn, w.begun = w.sessions.ContinueTurn(ctx)
+		}
 		turn := w.turn
 		w.mu.Unlock()
 		if turn == nil {
 			turn = agenttrace.TurnFromContext(ctx)
 		}
-		inner, call := turn.StartTool(ctx, agenttrace.ToolOptions{Name: name, Input: input})
-		defer call.Abort() // a panic
+		inner, call := adapter.Resume(ctx, turn, "", name)
+		if call == nil {
+			inner, call = turn.StartTool(ctx, agenttrace.ToolOptions{Name: name, Input: input})
+		}
+		ended := false
+		defer func() {
+			if !ended { // a panic
+				call.Abort()
+			}
+		}()
 		with := *ctx
 		with.Context = inner
-		if output, err = fn(&with, input); err != nil {
+		output, err = fn(&with, input)
+		ended = true
+		if waits, about := ai.IsToolInterruptError(err); waits {
+			question, _ := json.Marshal(about)
+			call.AwaitInput(string(question))
+		} else if err != nil {
 			call.Fail(err)
 		} else {
 			call.End(adapter.Output(output))

@@ -15,7 +15,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/tmc/langchaingo/callbacks"
 	"github.com/tmc/langchaingo/chains"
@@ -134,9 +133,8 @@ func (m *recordedModel) GenerateContent(
 	if o.Model != "" {
 		model.ID = o.Model
 	}
-	system, question := texts(messages)
-	ctx, turn, begun := m.h.sessions.StartTurn(ctx, agenttrace.UserMessage{Text: question},
-		agenttrace.TurnOptions{Model: model})
+	system, question := asked(messages)
+	ctx, turn, begun := m.h.sessions.StartTurn(ctx, question, agenttrace.TurnOptions{Model: model})
 	defer begun.Done(&err)
 	turn.SetSystemPrompt(system)
 	turn.SetTools(toolsOf(&o))
@@ -179,20 +177,25 @@ func (m *recordedModel) GenerateContent(
 	return response, nil
 }
 
-// texts returns the system prompt of a request and the last text of the user.
-func texts(messages []llms.MessageContent) (system, question string) {
+// asked returns the system prompt of a request and the last message of the user.
+func asked(messages []llms.MessageContent) (system string, question agenttrace.UserMessage) {
 	for _, m := range messages {
-		var text strings.Builder
+		var user agenttrace.UserMessage
 		for _, p := range m.Parts {
-			if t, ok := p.(llms.TextContent); ok {
-				text.WriteString(t.Text)
+			switch p := p.(type) {
+			case llms.TextContent:
+				user.Text += p.Text
+			case llms.ImageURLContent:
+				user.Parts = append(user.Parts, agenttrace.FilePart(agenttrace.File{MediaType: "image/*", URL: p.URL}))
+			case llms.BinaryContent:
+				user.Parts = append(user.Parts, agenttrace.FilePart(agenttrace.File{MediaType: p.MIMEType, Bytes: p.Data}))
 			}
 		}
 		switch m.Role {
 		case llms.ChatMessageTypeSystem:
-			system = adapter.After(system, text.String())
+			system = adapter.After(system, user.Text)
 		case llms.ChatMessageTypeHuman, llms.ChatMessageTypeGeneric:
-			question = text.String()
+			question = user
 		}
 	}
 	return system, question

@@ -77,9 +77,13 @@ func TestAPanicOfAModelIsTheErrorOfItsTurn(t *testing.T) {
 				failed++
 			}
 		}
+		if parts := rec.All().Turns()[0].User.Parts; len(parts) != 2 || parts[1].Type != "file" {
+			t.Errorf("the user's message has %+v, want a text and a file", parts)
+		}
 		if p == nil || failed != 3 {
 			t.Errorf("of %d spans, %d have the panic %v", len(rec.All()), failed, p)
 		}
 	}()
-	_, _ = h.Model(nil).GenerateContent(t.Context(), nil)
+	_, _ = h.Model(nil).GenerateContent(t.Context(), []llms.MessageContent{{Role: llms.ChatMessageTypeHuman,
+		Parts: []llms.ContentPart{llms.TextPart("What is it?"), llms.BinaryPart("image/png", []byte("x"))}}})
 }

@@ -59,6 +59,37 @@ func (s *Sessions) StartTurn(
 	return ctx, b.turn, b
 }
 
+// ContinueTurn takes up the turn of the session of the id that waits for a human; without one the turn is nil.
+func (s *Sessions) ContinueTurn(ctx context.Context) (turn *agenttrace.Turn, b Begun) {
+	run := agenttrace.RunFromContext(ctx)
+	if run == nil {
+		if s.id == nil || s.id(ctx) == "" || s.session(ctx).State().Pending == nil {
+			return nil, b
+		}
+		ctx, run = s.session(ctx).StartRun(ctx, agenttrace.RunOptions{})
+		b.run = run
+	}
+	_, turn, err := run.ContinueTurn(ctx, agenttrace.TurnOptions{})
+	if b.turn = turn; err != nil {
+		b.Done(&err)
+		return nil, Begun{}
+	}
+	return turn, b
+}
+
+// Resume takes up the call of a turn that [Sessions.ContinueTurn] returned, by the call's id or, without one, by the
+// tool's name. It is nil where no such call waits.
+func Resume(ctx context.Context, turn *agenttrace.Turn, id, tool string) (context.Context, *agenttrace.ToolCall) {
+	for _, p := range turn.PendingTools() {
+		if p.CallID == id || id == "" && p.Name == tool {
+			if ctx, call, _, err := turn.ResumeTool(ctx, p.CallID, agenttrace.Answer{}); err == nil {
+				return ctx, call
+			}
+		}
+	}
+	return ctx, nil
+}
+
 // Done ends what was begun with *err. If a function that defers it panics, the panic is the error, and goes on.
 func (b *Begun) Done(err *error) {
 	if p := recover(); p != nil {
