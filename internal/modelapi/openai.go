@@ -171,8 +171,11 @@ type item struct{ object }
 
 func addItem(r *Request, m object) {
 	i := item{m}
-	kind, id := i.text("type"), i.text("call_id")
+	kind, id := i.text("type"), i.id()
 	switch {
+	case kind == "mcp_approval_response":
+		answer := map[bool]string{true: "approved", false: "denied"}[i.isTrue("approve")]
+		r.add(User, Item{Kind: Result, ID: i.text("approval_request_id"), Value: Quote(answer)})
 	case kind == "" || kind == "message":
 		r.addMessage(m)
 	case strings.HasSuffix(kind, "_call_output"):
@@ -185,12 +188,27 @@ func addItem(r *Request, m object) {
 	}
 }
 
-func (i item) isCall() bool { return strings.HasSuffix(i.text("type"), "_call") }
+func (i item) isCall() bool { return i.isApproval() || strings.HasSuffix(i.text("type"), "_call") }
+
+// isApproval reports that the model waits for the client to approve the call of a tool of an MCP server, which OpenAI
+// then executes.
+func (i item) isApproval() bool { return i.text("type") == "mcp_approval_request" }
+
+// id returns the id by which a result names the call, "" for one that OpenAI executes.
+func (i item) id() string {
+	if i.isApproval() {
+		return i.text("id")
+	}
+	return i.text("call_id")
+}
 
 func (i item) isCustom() bool { return i.text("type") == "custom_tool_call" }
 
 // tool returns the name of the tool of a call. Those of OpenAI have no name but their type.
 func (i item) tool() string {
+	if i.isApproval() {
+		return i.text("type")
+	}
 	return cmp.Or(i.text("name"), strings.TrimSuffix(i.text("type"), "_call"))
 }
 
@@ -198,6 +216,10 @@ func (i item) tool() string {
 func (i item) input() json.RawMessage {
 	arguments, code := i.text("arguments"), i.text("code")
 	switch {
+	case i.isApproval():
+		asked, _ := json.Marshal(map[string]any{"server": i.text("server_label"), "tool": i.text("name"),
+			"arguments": Input(arguments)})
+		return asked
 	case i.isCustom():
 		return Quote(i.text("input"))
 	case arguments != "":
@@ -283,7 +305,7 @@ func responsesKey(output, part int) int { return output<<16 | part&0xffff }
 
 // added names a call whose input follows, in case that the stream ends before it is whole.
 func (d *responsesAnswer) added(index int, i item) {
-	if id := i.text("call_id"); i.isCall() && id != "" {
+	if id := i.id(); i.isCall() && id != "" {
 		b := d.a.block(responsesKey(index, 0), Call)
 		b.ID, b.Name, b.isText = id, i.tool(), i.isCustom()
 	}
@@ -309,7 +331,7 @@ func (d *responsesAnswer) item(index int, i item) {
 		d.parts(index, Reasoning, summary)
 	case i.isCall():
 		b := d.a.block(responsesKey(index, 0), Call)
-		id := i.text("call_id")
+		id := i.id()
 		b.isText = false
 		server := id == "" && kind != "function_call"
 		if server {
