@@ -253,7 +253,7 @@ func (im *Importer) complete(ctx context.Context, s *store.ImportSource, t *Tall
 	r.File, r.Sessions = "", nil
 	text, err := json.Marshal(&r)
 	s.Format, s.Reading, s.Beside, s.Report = t.Format, im.reading(t.Format), digest, string(text)
-	s.ReadTo = max(s.ReadTo, s.Size)
+	s.ReadTo = cmp.Or(s.ReadTo, s.Size)
 	s.Sessions = slices.Clone(t.deleted)
 	for id := range t.Sessions {
 		// A session that telemetry was first attributed to may be gone: its trace moved to another one. If it were
