@@ -131,7 +131,8 @@ func (g *registry) again(l *lookup) (found *flight) {
 					found = f
 				}
 			case f.request != l.request, c.external != l.turn || l.declared != "" && c.declared != l.declared,
-				first && f.broken == nil, (first || otherTrace(before, now)) && !same && l.declared == "",
+				first && f.broken == nil, !same && l.declared == "" && (first || otherTrace(before, now) ||
+					g.t.o.OnlyNumbered && !attempt.isNumbered),
 				f.x.req.Header.Get(awsInvocation) != invocation:
 			case found == nil || same:
 				found = f

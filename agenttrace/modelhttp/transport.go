@@ -72,6 +72,9 @@ type Options struct {
 	// Decoders decompress requests and answers of other encodings than gzip and deflate, by their names in
 	// Content-Encoding, such as "br" and "zstd". The content of what nobody decompresses is not recorded.
 	Decoders map[string]Decoder
+	// OnlyNumbered has no attempts be one call but those that the client numbers: another instrumentation, with which
+	// the calls are compared, may report each by itself.
+	OnlyNumbered bool
 	// IdleTimeout is how long a turn waits for the results of its tool calls. Zero means an hour.
 	IdleTimeout time.Duration
 }

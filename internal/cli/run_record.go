@@ -144,7 +144,7 @@ func (r *recording) start(telemetry net.Listener, copies io.Reader) (err error) 
 			r.calls = r.telemetry
 		}
 	}
-	r.observer = observeCalls(r.calls, modelhttp.Options{Agent: r.Agent,
+	r.observer = observeCalls(r.calls, modelhttp.Options{Agent: r.Agent, OnlyNumbered: r.Client != "",
 		Session: agenttrace.SessionOptions{WorkspaceRoot: r.Working}}, attribute.String("agenttrace.run.id", r.ID))
 	r.observer.follow(copies)
 	r.servers.serve(telemetry, r.telemetry)
