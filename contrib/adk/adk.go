@@ -18,7 +18,6 @@ import (
 	"strings"
 	"sync"
 
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/adk/agent"
 	"google.golang.org/adk/model"
 	"google.golang.org/adk/plugin"
@@ -132,14 +131,8 @@ func (r *recorder) beforeModel(ctx agent.CallbackContext, req *model.LLMRequest)
 		w.turn.SetTools(toolsOf(c.Tools))
 	}
 	w.endCall(ctx, nil)
-	a, o, in := &answer{}, agenttrace.ModelCallOptions{Model: m}, w.ctx
-	// Where ADK's own spans are recorded, and nothing of the program's is above them, they have a trace of their own. A
-	// call in it shows that they report the same.
-	own, s := trace.SpanContextFromContext(w.ctx), trace.SpanContextFromContext(ctx)
-	if s.IsSampled() && s.TraceID() != own.TraceID() {
-		o.UsageElsewhere, in = true, ctx
-	}
-	_, a.Call = w.turn.StartModelCall(in, o)
+	a := &answer{}
+	_, a.Call = adapter.StartModelCall(ctx, w.turn, agenttrace.ModelCallOptions{Model: m})
 	w.calls[caller(ctx)] = a
 	return nil, nil
 }

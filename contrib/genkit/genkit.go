@@ -102,7 +102,7 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 				}
 			}
 		}
-		callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+		callCtx, call := adapter.StartModelCall(ctx, turn, agenttrace.ModelCallOptions{})
 		answer, streamed := adapter.Answer{Call: call}, false
 		if deliver := stream; deliver != nil {
 			stream = func(ctx context.Context, chunk *ai.ModelResponseChunk) error {

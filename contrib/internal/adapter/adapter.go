@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
@@ -120,6 +122,17 @@ func (s *Sessions) session(ctx context.Context) *agenttrace.Session {
 	s.used = append(slices.Delete(s.used, i, i+1), session)
 	s.used = s.used[max(0, len(s.used)-maxSessions):]
 	return session
+}
+
+// StartModelCall begins a call of a model in a turn. Where the framework's own spans are recorded, and nothing of the
+// program's is above them, they have a trace of their own. The call is in that then, by which a collector knows that
+// the two report the same.
+func StartModelCall(
+	ctx context.Context, turn *agenttrace.Turn, o agenttrace.ModelCallOptions,
+) (context.Context, *agenttrace.ModelCall) {
+	own := trace.SpanContextFromContext(ctx)
+	o.UsageElsewhere = own.IsSampled() && own.TraceID() != turn.SpanContext().TraceID()
+	return turn.StartModelCall(ctx, o)
 }
 
 // Answer records an answer of a model that comes in pieces. It is for one goroutine.
