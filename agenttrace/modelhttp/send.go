@@ -172,7 +172,9 @@ func (x *exchange) failedToSend(err error) {
 	if err == nil || errors.Is(err, io.EOF) { // what net/http reports where the server closed the connection
 		err = errors.New("the server closed the connection without a response")
 	}
-	x.ended(nil, err, !errors.Is(err, context.Canceled) && !x.attempt.isLast, 0)
+	again := !errors.Is(err, context.Canceled) && !x.attempt.isLast &&
+		(x.attempt.isNumbered || !errors.Is(err, context.DeadlineExceeded)) // a program may exit at its deadline
+	x.ended(nil, err, again, 0)
 }
 
 // ended ends an attempt, whose answer may be nil. If the client may try again, the call stays open.
