@@ -189,3 +189,17 @@ func randomFacts(r *rand.Rand, n int) []fact.Fact {
 	}
 	return facts
 }
+
+// TestCostOfManyToolCalls: what a turn costs grows with its calls of tools.
+func TestCostOfManyToolCalls(t *testing.T) {
+	testscale.Linear(t, 2000, func(n int) {
+		facts := make([]fact.Fact, n)
+		for i := range facts {
+			id := fmt.Sprint("s", i)
+			facts[i] = fact.Fact{Kind: fact.ToolCall, TraceID: "t", SpanID: id, Source: id, ParentID: "s0", CallID: id,
+				Start: int64(i), End: int64(i + 1), Session: "home", Tool: &fact.Tool{Name: "ls"}}
+		}
+		facts[0].Kind, facts[0].ParentID, facts[0].End = fact.Turn, "", int64(n)
+		assemble.Assemble("home", facts)
+	})
+}

@@ -143,6 +143,9 @@ func (a *assembly) adopt() {
 	}
 	for _, n := range a.nodes {
 		key := [2]string{n.TraceID, n.ParentID}
+		if len(lost[key]) == 0 {
+			continue
+		}
 		if host := hostOf(lost[key], tools[n.TraceID]); host != nil {
 			host.kids = append(host.kids, lost[key]...)
 			for _, k := range lost[key] {
@@ -166,7 +169,7 @@ func hostOf(group, tools []*node) (host *node) {
 	for _, h := range tools {
 		late := max(h.Start-from, to-h.over()) // by how much clocks differ, if they are below h
 		far := h.Service != service
-		if len(group) == 0 || late > near || late > tick && !far || slices.ContainsFunc(group, h.below) {
+		if late > near || late > tick && !far || slices.ContainsFunc(group, h.below) {
 			continue
 		}
 		root, below := h, h.work(nil)
