@@ -240,10 +240,12 @@ func apartBy(x, y *node) int64 {
 func (c *call) twin(n *node) (least int64, same bool) {
 	for _, o := range c.nodes {
 		switch {
+		case !within(o, n, near): // most of a long turn's, so it is asked first
+			return 0, false
 		case isAttempt(o, n), isAttempt(n, o), !byTwo(o.Fact, n.Fact), o.RequestID != "" && n.RequestID != "":
 			return 0, false // one instrumentation reports two calls by two spans; equal ids of requests have joined before
 		case o.ResponseID != "" && n.ResponseID != "":
-			if o.ResponseID != n.ResponseID || !within(o, n, near) {
+			if o.ResponseID != n.ResponseID {
 				return 0, false
 			}
 		case !within(o, n, apartBy(o, n)) || !agree(o.Fact, n.Fact):
