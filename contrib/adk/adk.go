@@ -165,10 +165,11 @@ func (r *recorder) afterModel(
 			default:
 				a.Text(p.Text)
 			}
-			if !resp.Partial {
-				w.provided(p)
+			if resp.Partial {
+				continue
 			}
-			if f := p.FunctionCall; f != nil && !resp.Partial {
+			w.provided(p)
+			if f := p.FunctionCall; f != nil {
 				w.turn.StartTool(w.ctx, agenttrace.ToolOptions{
 					ID: f.ID, Name: f.Name, Input: inputOf(f.Args), Inferred: true,
 				})

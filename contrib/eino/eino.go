@@ -120,12 +120,9 @@ func (h *Handler) start(ctx context.Context, info *callbacks.RunInfo, input call
 		}
 	case components.ComponentOfTool:
 		if in := tool.ConvCallbackInput(input); in != nil {
-			turn := h.resumed(ctx, f)
-			if ctx, f.tool = adapter.Resume(ctx, turn, compose.GetToolCallID(ctx), info.Name); f.tool == nil {
-				ctx, f.tool = turn.StartTool(ctx, agenttrace.ToolOptions{
-					ID: compose.GetToolCallID(ctx), Name: info.Name, Input: []byte(in.ArgumentsInJSON),
-				})
-			}
+			ctx, f.tool = adapter.StartTool(ctx, h.resumed(ctx, f), agenttrace.ToolOptions{
+				ID: compose.GetToolCallID(ctx), Name: info.Name, Input: []byte(in.ArgumentsInJSON),
+			})
 		}
 	}
 	return context.WithValue(ctx, frameKey{}, f)

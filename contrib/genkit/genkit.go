@@ -96,7 +96,7 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 		turn := h.begin(ctx, w, req)
 		for _, m := range slices.Backward(req.Messages) { // of results with one id, the last is new
 			for _, p := range m.Content {
-				if r := p.ToolResponse; r != nil && p.IsToolResponse() {
+				if r := p.ToolResponse; p.IsToolResponse() {
 					_, call := adapter.Resume(ctx, turn, r.Ref, r.Name)
 					cmp.Or(call, turn.Tool(r.Ref)).End(adapter.Output(r.Output)) // if no tool did
 				}
@@ -217,20 +217,11 @@ func Tool[In, Out any](name string, fn ai.ToolFunc[In, Out]) ai.ToolFunc[In, Out
 		if turn == nil {
 			turn = agenttrace.TurnFromContext(ctx)
 		}
-		inner, call := adapter.Resume(ctx, turn, "", name)
-		if call == nil {
-			inner, call = turn.StartTool(ctx, agenttrace.ToolOptions{Name: name, Input: input})
-		}
-		ended := false
-		defer func() {
-			if !ended { // a panic
-				call.Abort()
-			}
-		}()
+		inner, call := adapter.StartTool(ctx, turn, agenttrace.ToolOptions{Name: name, Input: input})
+		defer call.Abort() // a panic
 		with := *ctx
 		with.Context = inner
 		output, err = fn(&with, input)
-		ended = true
 		if waits, about := ai.IsToolInterruptError(err); waits {
 			question, _ := json.Marshal(about)
 			call.AwaitInput(string(question))

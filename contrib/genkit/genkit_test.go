@@ -68,3 +68,20 @@ func TestACallThatInterruptsGoesOnWhenItIsAnswered(t *testing.T) {
 		}
 	}
 }
+
+// TestAPanicOfAToolIsTheErrorOfItsCall, and goes on.
+func TestAPanicOfAToolIsTheErrorOfItsCall(t *testing.T) {
+	rec := agenttracetest.NewRecorder()
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec})
+	ctx, run := tracer.NewSession(t.Context(), agenttrace.SessionOptions{}).StartRun(t.Context(), agenttrace.RunOptions{})
+	ctx, _ = run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+	ctx, _ = genkittrace.New(tracer, genkittrace.Options{}).Start(ctx)
+	defer func() {
+		calls := rec.All().ToolCalls()
+		if p := recover(); p != "boom" || len(calls) != 1 || calls[0].Error != "panic: boom" {
+			t.Errorf("the panic is %v, the calls %+v", p, calls)
+		}
+	}()
+	tool := genkittrace.Tool("break", func(*ai.ToolContext, place) (string, error) { panic("boom") })
+	_, _ = tool(&ai.ToolContext{Context: ctx}, place{})
+}

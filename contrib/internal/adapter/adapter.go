@@ -65,10 +65,14 @@ func (s *Sessions) StartTurn(
 func (s *Sessions) ContinueTurn(ctx context.Context) (turn *agenttrace.Turn, b Begun) {
 	run := agenttrace.RunFromContext(ctx)
 	if run == nil {
-		if s.id == nil || s.id(ctx) == "" || s.session(ctx).State().Pending == nil {
+		if s.id == nil || s.id(ctx) == "" {
 			return nil, b
 		}
-		ctx, run = s.session(ctx).StartRun(ctx, agenttrace.RunOptions{})
+		session := s.session(ctx)
+		if session.State().Pending == nil {
+			return nil, b
+		}
+		ctx, run = session.StartRun(ctx, agenttrace.RunOptions{})
 		b.run = run
 	}
 	_, turn, err := run.ContinueTurn(ctx, agenttrace.TurnOptions{})
@@ -90,6 +94,16 @@ func Resume(ctx context.Context, turn *agenttrace.Turn, id, tool string) (contex
 		}
 	}
 	return ctx, nil
+}
+
+// StartTool takes up the call of a tool that waits, as [Resume] does, or else begins it.
+func StartTool(
+	ctx context.Context, turn *agenttrace.Turn, o agenttrace.ToolOptions,
+) (context.Context, *agenttrace.ToolCall) {
+	if resumed, call := Resume(ctx, turn, o.ID, o.Name); call != nil {
+		return resumed, call
+	}
+	return turn.StartTool(ctx, o)
 }
 
 // Done ends what was begun with *err. If a function that defers it panics, the panic is the error, and goes on.
