@@ -362,12 +362,12 @@ func (c *counter) countMessages(s *countedSession, f *figures, models []string) 
 			g.Turns++
 			waiting = nil
 		}
-		for _, call := range c.calls(m) {
-			g := c.group(s, m.at, models[call.model+1], "")
-			g.Usage = g.Usage.Add(session.Deref(call.used))
-			if !m.marker {
-				g.Unpriced = f.estimate(&call, c.Price, &g.EstimatedCostUSD, c.unpriced) || g.Unpriced
-			}
+		calls := c.calls(m)
+		for i := range calls {
+			c.countUsed(c.group(s, m.at, models[calls[i].model+1], ""), f, &calls[i])
+		}
+		if calls == nil {
+			c.countUsed(g, f, m)
 		}
 		g.CostUSD = store.AddCost(g.CostUSD, session.Deref(m.costUSD))
 		g.Errors += m.failures
@@ -381,22 +381,33 @@ func (c *counter) countMessages(s *countedSession, f *figures, models []string) 
 	unanswered()
 }
 
-// calls are the message itself or, where models are apart and it states the usage of each of its calls, those.
+// countUsed counts what a message, or a call of it, used.
+func (c *counter) countUsed(g *countedGroup, f *figures, m *countedMessage) {
+	if m.used != nil {
+		g.Usage = g.Usage.Add(*m.used)
+	}
+	if !m.marker {
+		g.Unpriced = f.estimate(m, c.Price, &g.EstimatedCostUSD, c.unpriced) || g.Unpriced
+	}
+}
+
+// calls are those of a message where models are apart and it states the usage of each; else there are none.
 func (c *counter) calls(m *countedMessage) (calls []countedMessage) {
 	if m.used == nil || len(m.steps) == 0 || !slices.Contains(c.By, store.StatsByModel) {
-		return []countedMessage{*m}
+		return nil
 	}
 	var sum session.Usage
 	for i := range m.steps {
 		step := &m.steps[i]
-		call := countedMessage{model: step.model, used: &step.used, costUSD: m.costUSD, modelCalls: 1}
+		call := countedMessage{
+			marker: m.marker, model: step.model, used: &step.used, costUSD: m.costUSD, modelCalls: 1}
 		if call.model < 0 { // the message's
 			call.model = m.model
 		}
 		sum, calls = sum.Add(step.used), append(calls, call)
 	}
 	if sum != *m.used {
-		return []countedMessage{*m}
+		return nil
 	}
 	return calls
 }
