@@ -37,11 +37,10 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		if err != nil {
 			return fmt.Errorf("read %s: %w", f.Noun, err)
 		}
-		// A line that the program writes just now is read the next time.
-		end := bytes.LastIndexByte(text, '\n') + 1
-		part := json.NewDecoder(bytes.NewReader(text[end:])).Decode(new(json.RawMessage))
-		if end > 0 && errors.Is(part, io.ErrUnexpectedEOF) && time.Since(time.Unix(0, now.ModifiedNano)) < writing {
-			text, now.ModifiedNano = text[:end], 0
+		if time.Since(time.Unix(0, now.ModifiedNano)) < writing {
+			if whole := wholeLines(text); len(whole) < len(text) {
+				text, now.ModifiedNano = whole, 0 // the rest is read the next time
+			}
 		}
 		all, err := f.DecodeText(in.path, text, report)
 		if err == nil {
@@ -81,6 +80,19 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 
 // writing is how long after a file has changed a program may not have written the whole line.
 const writing = 5 * time.Second
+
+// wholeLines is a text of several lines without the last one where that is the beginning of JSON.
+func wholeLines(text []byte) []byte {
+	end := bytes.LastIndexByte(text, '\n') + 1
+	if end == 0 || end == len(text) {
+		return text
+	}
+	err := json.NewDecoder(bytes.NewReader(text[end:])).Decode(new(json.RawMessage))
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return text[:end]
+	}
+	return text
+}
 
 // errIsStore is the error of an input that is the store itself.
 var errIsStore = errors.New("it is the store that is imported into")
