@@ -337,6 +337,16 @@ func (a *applier) putLink(w *sessionWork, l *SpanRef) {
 	}
 }
 
+// Call returns the model call that the span reports, false for another span and a call that failed and used nothing.
+func (l *SpanRef) Call() (session.Step, bool) {
+	s := l.TurnStats
+	if s == nil || !s.Step || l.Error && s.Usage == nil {
+		return session.Step{}, false
+	}
+	return session.Step{ResponseID: s.Trace.ResponseID, Model: s.Model, Usage: s.Usage, StopReason: s.Trace.StopReason,
+		StartedAt: l.StartNano / 1e6}, true
+}
+
 // reports reports whether the span carries facts of a message.
 func (l *SpanRef) reports() bool { return l.TurnStats != nil && l.MessageID != "" }
 

@@ -313,9 +313,8 @@ func FoldedMetadata(spans []*SpanRef, gap bool) string {
 	var failed []string
 	var calls []session.Step
 	for _, l := range links {
-		if s := l.TurnStats; s.Step && (!l.Error || s.Usage != nil) {
-			calls = append(calls, session.Step{ResponseID: s.Trace.ResponseID, Model: s.Model, Usage: s.Usage,
-				StopReason: s.Trace.StopReason, StartedAt: l.StartNano / 1e6})
+		if call, ok := l.Call(); ok {
+			calls = append(calls, call)
 		}
 		switch {
 		case !l.TurnStats.Step:

@@ -131,15 +131,18 @@ func modelCalls(s *codec.Session, messageID string, listed []session.Step) (call
 	if listed != nil {
 		return listed
 	}
+	var spans []*store.SpanRef
 	for i := range s.SpanRefs {
-		r := &s.SpanRefs[i]
-		stats := r.TurnStats
-		if r.MessageID == messageID && stats != nil && stats.Step && (!r.Error || stats.Usage != nil) {
-			calls = append(calls, session.Step{Model: stats.Model, Usage: stats.Usage,
-				StopReason: stats.Trace.StopReason, StartedAt: r.StartNano})
+		if r := &s.SpanRefs[i]; r.MessageID == messageID {
+			spans = append(spans, r)
 		}
 	}
-	calls = session.SortedRows(calls, func(a, b *session.Step) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
+	slices.SortFunc(spans, store.CompareSpans)
+	for _, r := range spans {
+		if call, ok := r.Call(); ok {
+			calls = append(calls, call)
+		}
+	}
 	return calls
 }
 
