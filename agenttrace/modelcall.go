@@ -255,8 +255,8 @@ func (c *ModelCall) StreamText() *TextStream { return c.writes().stream("text", 
 // StreamReasoning begins a part of reasoning that grows.
 func (c *ModelCall) StreamReasoning() *TextStream { return c.writes().stream("reasoning", c) }
 
-// writes reports that the answer has something of the call: then it is no side call. It returns the turn, nil for a call
-// that stays beside it.
+// writes reports that the answer has something of the call: then it is no side call. It returns the turn, nil for a
+// call that stays beside it.
 func (c *ModelCall) writes() *Turn {
 	if c == nil || c.inTool {
 		return nil

@@ -150,8 +150,8 @@ func (g *registry) again(l *lookup) (found *flight) {
 	return found
 }
 
-// poll returns the exchange of a request for an answer that the model makes in the background, and goes on with its call;
-// nil for another request.
+// poll returns the exchange of a request for an answer that the model makes in the background, and goes on with its
+// call; nil for another request.
 func (g *registry) poll(req *http.Request) *exchange {
 	if req.URL == nil {
 		return nil

@@ -113,8 +113,8 @@ func (c *Calls) begin(head *requestHead, body []byte, at time.Time) *exchange {
 	return e
 }
 
-// ownContext is the key by which the context of each request is another one: what two requests of one context are, is
-// one that is sent again. What an agent's own telemetry counts as calls would else be fewer here.
+// ownContext is the key by which the context of each request is another one: two requests of one context are of one
+// piece of work, and nobody knows that of what passes.
 type ownContext struct{}
 
 // take implements [open].

@@ -91,7 +91,7 @@ func (r *rows) setOwner(trace, source, owner string) {
 		if trace != "" {
 			s.Exec(`UPDATE observations SET owner = ? WHERE trace_id = ?`, owner, trace)
 			if owner == "" { // what resumes shows when it is assembled, and may have been or not
-				s.Exec(`UPDATE observations SET opens = 1 WHERE trace_id = ? AND opens = 2`, trace)
+				s.Exec(`UPDATE observations SET opens = ? WHERE trace_id = ? AND opens = ?`, Opens, trace, Resumes)
 			}
 		} else {
 			s.Exec(`UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, owner, source)

@@ -256,7 +256,8 @@ func readGeneric(s *Span, out *Emitter) {
 	}
 	f := out.Add(g.kindOf(s))
 	g.about(f, s)
-	if f.Kind == fact.Turn && f.Agent == "" && g.kind == "agent" && genericKind(g.called) == "" && len(g.called) <= 100 {
+	if f.Kind == fact.Turn && f.Agent == "" && g.kind == "agent" && genericKind(g.called) == "" &&
+		len(g.called) <= 100 {
 		f.Agent = g.called
 	}
 	// Laminar reports an error by the exception alone, and leaves the status unset.
